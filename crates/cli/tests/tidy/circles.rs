@@ -14,17 +14,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("server", &["backend", "config", "identity", "storage"]),
     ("server/seats", &["generations", "record_place", "spare"]),
     ("server/storage", &["dead", "ends", "posix"]),
-    (
-        "server/storage/posix",
-        &[
-            "bypass",
-            "direct",
-            "export",
-            "handle_table",
-            "orphans",
-            "stamps",
-        ],
-    ),
 ];
 
 /// A module's place in its crate: empty for `lib.rs` and `main.rs`.

@@ -14,6 +14,7 @@ mod doubts;
 mod export;
 mod groups;
 mod handle_table;
+mod hidden;
 mod listing;
 mod name_calls;
 mod orphans;
@@ -24,7 +25,7 @@ mod whole_files;
 pub(crate) use bypass::{Cached, Drops, cached_pages};
 pub(crate) use direct::Direct;
 pub use export::{ExportError, ExportOptions, HIDDEN};
-pub(crate) use export::{
+pub(crate) use hidden::{
     open_hidden_file, open_hidden_with, read_hidden_file, read_or_record, replace_hidden_file,
 };
 pub(crate) use orphans::SETTLED_BYTE;

@@ -14,9 +14,8 @@
 //!   cleared.
 
 use super::PosixFiles;
-use super::export::{Export, draft_name, open_hidden_file};
+use super::hidden::{draft_name, open_hidden_file};
 use super::sys::{Done, no};
-use crate::backend::Trust;
 use rustix::fs::{Advice, AtFlags, OFlags};
 use std::io;
 use std::num::NonZeroU64;
@@ -87,9 +86,9 @@ pub(crate) fn cached_pages(fd: impl AsFd, offset: u64, len: u64) -> Cached {
 }
 
 impl Bypass {
-    pub(super) fn new(trust: Trust) -> Bypass {
+    pub(super) fn new(wanted: bool) -> Bypass {
         Bypass {
-            wanted: !trust.pages,
+            wanted,
             writes_through: AtomicBool::new(false),
             drops: std::array::from_fn(|_| Arc::default()),
         }
@@ -131,12 +130,23 @@ fn drop_pages(fd: impl AsFd, offset: u64, len: u64) {
     let _ = rustix::fs::fadvise(fd, begin, NonZeroU64::new(len), Advice::DontNeed);
 }
 
-impl Export {
-    /// The trial: whether data written at any offset can be read past the page cache at any offset.
-    fn try_bypass(&self) -> io::Result<()> {
+impl PosixFiles {
+    /// Whether data bypasses the page cache at any place and length.
+    pub(crate) fn bypasses(&self) -> bool {
+        self.export.bypass.is_wanted()
+    }
+
+    /// The count of the file's dropped pages.
+    pub(crate) fn drops(&self, handle: Handle) -> &Arc<Drops> {
+        &self.export.bypass.drops[handle.inode as usize % DROPS]
+    }
+
+    /// Tries whether data written at any offset can be read past the page cache at any offset. The
+    /// error says why not. Must be called before data is moved.
+    pub(crate) fn try_bypass(&self) -> io::Result<()> {
         let name = draft_name("bypass");
         let file = open_hidden_file(self.hidden(), &name)?;
-        let open = |access| self.reopen(file.as_fd(), access | OFlags::DIRECT);
+        let open = |access| self.export.reopen(file.as_fd(), access | OFlags::DIRECT);
         let opened = open(OFlags::RDONLY).and_then(|read| Ok((read, open(OFlags::WRONLY)?)));
         let tried = match opened {
             Ok((read, write)) => self.try_on(&read, &write),
@@ -184,26 +194,11 @@ impl Export {
                 ));
             }
         }
-        self.bypass.writes_through.store(true, Ordering::Relaxed);
+        self.export
+            .bypass
+            .writes_through
+            .store(true, Ordering::Relaxed);
         Ok(())
-    }
-}
-
-impl PosixFiles {
-    /// Whether data bypasses the page cache at any place and length.
-    pub(crate) fn bypasses(&self) -> bool {
-        self.export.bypass.is_wanted()
-    }
-
-    /// The count of the file's dropped pages.
-    pub(crate) fn drops(&self, handle: Handle) -> &Arc<Drops> {
-        &self.export.bypass.drops[handle.inode as usize % DROPS]
-    }
-
-    /// Tries whether the export supports this. The error says why not. Must be called before data
-    /// is moved.
-    pub(crate) fn try_bypass(&self) -> io::Result<()> {
-        self.export.try_bypass()
     }
 }
 

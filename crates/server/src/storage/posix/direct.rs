@@ -1,16 +1,14 @@
 //! Descriptors that bypass the page cache (`O_DIRECT`), and the alignment that they need.
 
 use super::PosixFiles;
-use super::export::{Export, draft_name, open_hidden_file};
-use super::handle_table::Known;
-use super::sys::{self, Done};
-use crate::storage::cache_gate::{Gate, Kind, Pass};
+use super::hidden::{draft_name, open_hidden_file};
+use super::sys::Done;
+use crate::storage::cache_gate::Gate;
 use crate::storage::slot_memory::SlotBytes;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tidegate_forward::Access;
 use tidegate_sched::Direction;
 use tidegate_wire::Handle;
 
@@ -60,7 +58,7 @@ impl DirectState {
     }
 
     /// Logs once that there are files that do not support direct I/O.
-    fn tell(&self, why: &dyn std::fmt::Display) {
+    pub(super) fn tell(&self, why: &dyn std::fmt::Display) {
         if !self.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "a file does not take direct I/O ({why}); its data, and that of others \
@@ -87,7 +85,7 @@ impl Direct {
     /// Finds out the alignment that a descriptor needs. None if it does not support direct I/O
     /// after all. Writes cover whole pages, so that no page is shared with a write through the page
     /// cache.
-    fn new(fd: OwnedFd, direction: Direction) -> std::io::Result<Option<Direct>> {
+    pub(super) fn new(fd: OwnedFd, direction: Direction) -> std::io::Result<Option<Direct>> {
         // Clears O_NONBLOCK, with which io_uring would fail where it had to wait.
         rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT)?;
         let flags = AtFlags::EMPTY_PATH;
@@ -112,78 +110,6 @@ impl Direct {
             offset_align,
         }))
     }
-}
-
-impl Export {
-    /// The descriptor that moves a file's data past the page cache, if the file has one.
-    pub(super) fn direct_fd(&self, known: &Known, direction: Direction) -> Option<Arc<Direct>> {
-        if !self.direct.is_wanted() || known.kind != sys::REGULAR {
-            return None;
-        }
-        match &known.data().direct[direction as usize] {
-            DirectFd::Open(direct) => return Some(direct.clone()),
-            DirectFd::Refused => return None,
-            DirectFd::Unknown => {}
-        }
-        let access = match direction {
-            Direction::Read => OFlags::RDONLY,
-            Direction::Write => OFlags::WRONLY,
-        };
-        let refused = |why: &dyn std::fmt::Display| {
-            self.direct.tell(why);
-            known.data().direct[direction as usize] = DirectFd::Refused;
-            None
-        };
-        let fd = match self.reopen_widened(known, access | OFlags::DIRECT) {
-            Ok(fd) => fd,
-            Err(Access::Errno(errno)) if is_refusal(i32::from(errno.0)) => {
-                return refused(&std::io::Error::from_raw_os_error(errno.0.into()));
-            }
-            // The buffered descriptor will fail in the same way, if it is not open yet.
-            Err(_) => return None,
-        };
-        match Direct::new(fd, direction) {
-            Ok(Some(direct)) => {
-                let direct = Arc::new(direct);
-                known.data().direct[direction as usize] = DirectFd::Open(direct.clone());
-                Some(direct)
-            }
-            Ok(None) => refused(&"the file system says so"),
-            Err(error) => refused(&error),
-        }
-    }
-
-    /// Keeps the kernel from reading ahead into the page cache, where direct writes would have to
-    /// drop the pages again.
-    pub(super) fn without_read_ahead(&self, fd: OwnedFd) -> OwnedFd {
-        if self.direct.is_wanted() {
-            // A back end that does not support this advice works all the same.
-            let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Random);
-        }
-        fd
-    }
-
-    /// The pass for calls through the page cache; None where no direct writes exist.
-    pub(super) fn buffered_pass(&self, known: &Known) -> Option<Pass> {
-        self.direct
-            .is_wanted()
-            .then(|| known.gate.enter(Kind::Buffered))
-    }
-
-    /// The passes of two files.
-    pub(super) fn buffered_passes(&self, one: &Known, other: &Known) -> [Option<Pass>; 2] {
-        // Always in the same order: two threads that each waited for the other would deadlock.
-        match one.handle.cmp(&other.handle) {
-            std::cmp::Ordering::Equal => [self.buffered_pass(one), None],
-            std::cmp::Ordering::Less => [self.buffered_pass(one), self.buffered_pass(other)],
-            std::cmp::Ordering::Greater => [self.buffered_pass(other), self.buffered_pass(one)],
-        }
-    }
-}
-
-/// Whether the errno means that the file system does not support direct I/O.
-fn is_refusal(errno: i32) -> bool {
-    [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOTTY].contains(&errno)
 }
 
 /// A direct descriptor, if there is one, and the gate that calls must pass, if there is one.

@@ -1,27 +1,22 @@
 //! The exported directory: its root, the hidden folder in it, and what all storage threads share.
 
-mod hidden;
-
-pub(super) use hidden::{draft_name, make_folder};
-pub(crate) use hidden::{
-    open_hidden_file, open_hidden_with, read_hidden_file, read_or_record, replace_hidden_file,
-};
-
 use super::bypass::Bypass;
 use super::caller::Own;
-use super::direct::DirectState;
+use super::direct::{Direct, DirectFd, DirectState};
 use super::doubts::Doubts;
 use super::handle_table::{DataFds, HandleTable, Known};
+use super::hidden::make_folder;
 use super::orphans::Opens;
 use super::stamps::Stamps;
-use super::sys::{self, Done, no};
+use super::sys::{self, Done, RESOLVE, no};
 use crate::backend::Trust;
 use crate::storage::{Faults, Fence};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tidegate_forward::{Access, Errno};
+use tidegate_sched::Direction;
 use tidegate_wire::{Attr, Handle, Layout};
 
 /// The folder in the root that no client sees. It holds seats, locks, and files that lost their
@@ -30,13 +25,6 @@ pub const HIDDEN: &str = ".tidegate";
 
 /// The most known files, unless the limit of descriptors is lower.
 const HANDLES_MAX: usize = 16384;
-
-/// Names are looked up one component at a time, below the root, without following links, on one
-/// file system.
-const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS)
-    .union(ResolveFlags::NO_XDEV);
 
 /// How a directory is exported.
 #[derive(Clone, Debug)]
@@ -166,7 +154,7 @@ impl Export {
             opens,
             faults: options.faults.clone(),
             direct: DirectState::new(options.direct),
-            bypass: Bypass::new(options.trust),
+            bypass: Bypass::new(!options.trust.pages),
             trust: options.trust,
             stamps,
             doubts: Doubts::default(),
@@ -363,6 +351,59 @@ impl Export {
         rustix::fs::chmod(&path, mode).map_err(no)?;
         opened
     }
+
+    /// The descriptor that moves a file's data past the page cache, if the file has one.
+    pub(super) fn direct_fd(&self, known: &Known, direction: Direction) -> Option<Arc<Direct>> {
+        if !self.direct.is_wanted() || known.kind != sys::REGULAR {
+            return None;
+        }
+        match &known.data().direct[direction as usize] {
+            DirectFd::Open(direct) => return Some(direct.clone()),
+            DirectFd::Refused => return None,
+            DirectFd::Unknown => {}
+        }
+        let access = match direction {
+            Direction::Read => OFlags::RDONLY,
+            Direction::Write => OFlags::WRONLY,
+        };
+        let refused = |why: &dyn std::fmt::Display| {
+            self.direct.tell(why);
+            known.data().direct[direction as usize] = DirectFd::Refused;
+            None
+        };
+        let fd = match self.reopen_widened(known, access | OFlags::DIRECT) {
+            Ok(fd) => fd,
+            Err(Access::Errno(errno)) if is_refusal(i32::from(errno.0)) => {
+                return refused(&std::io::Error::from_raw_os_error(errno.0.into()));
+            }
+            // The buffered descriptor will fail in the same way, if it is not open yet.
+            Err(_) => return None,
+        };
+        match Direct::new(fd, direction) {
+            Ok(Some(direct)) => {
+                let direct = Arc::new(direct);
+                known.data().direct[direction as usize] = DirectFd::Open(direct.clone());
+                Some(direct)
+            }
+            Ok(None) => refused(&"the file system says so"),
+            Err(error) => refused(&error),
+        }
+    }
+
+    /// Keeps the kernel from reading ahead into the page cache, where direct writes would have to
+    /// drop the pages again.
+    pub(super) fn without_read_ahead(&self, fd: OwnedFd) -> OwnedFd {
+        if self.direct.is_wanted() {
+            // A back end that does not support this advice works all the same.
+            let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Random);
+        }
+        fd
+    }
+}
+
+/// Whether the errno means that the file system does not support direct I/O.
+fn is_refusal(errno: i32) -> bool {
+    [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOTTY].contains(&errno)
 }
 
 /// How many files to know. Each takes at most three descriptors, or five with direct I/O, and for

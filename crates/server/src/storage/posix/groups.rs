@@ -5,7 +5,7 @@
 //! members of a group and admits others.
 
 use super::PosixFiles;
-use super::export::draft_name;
+use super::hidden::draft_name;
 use super::sys::Done;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags};
 use std::io;

@@ -14,7 +14,7 @@
 
 mod moved;
 
-use super::export::{make_folder, open_hidden_file};
+use super::hidden::{make_folder, open_hidden_file};
 use super::sys::{self, Done, no, no_std};
 use crate::storage::ofd::{self, Kind};
 use crate::storage::{Fence, Permit};

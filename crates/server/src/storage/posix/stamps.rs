@@ -2,7 +2,7 @@
 //! intent was recorded. The clock may be another node's, and either clock may be set while the
 //! forwarder runs. So the forwarder measures the difference again and again.
 
-use super::export::{draft_name, open_hidden_file};
+use super::hidden::{draft_name, open_hidden_file};
 use super::sys;
 use crate::clock::since_boot;
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_NOW};

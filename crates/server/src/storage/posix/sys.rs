@@ -1,6 +1,6 @@
 //! Small translations between system calls and the types of `forward` and `wire`.
 
-use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp};
 use std::os::fd::{AsFd, AsRawFd};
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::{Attr, Handle};
@@ -17,6 +17,13 @@ pub(super) const EXDEV: Errno = Errno(18);
 pub(super) const KIND: u32 = libc::S_IFMT;
 pub(super) const REGULAR: u32 = libc::S_IFREG;
 pub(super) const DIRECTORY: u32 = libc::S_IFDIR;
+
+/// Names are looked up one component at a time, below the root, without following links, on one
+/// file system.
+pub(super) const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
 
 /// The refusal of a system call.
 pub(in crate::storage) fn no(error: rustix::io::Errno) -> Access {

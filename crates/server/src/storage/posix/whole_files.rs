@@ -4,6 +4,7 @@ use super::PosixFiles;
 use super::handle_table::Known;
 use super::sys::{self, Done, EXDEV, no};
 use crate::storage::Permit;
+use crate::storage::cache_gate::{Kind, Pass};
 use crate::storage::dead;
 use crate::storage::ends::Ends;
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -45,6 +46,21 @@ impl PosixFiles {
         Ok(fd)
     }
 
+    /// The pass for calls through the page cache; None where no direct writes exist.
+    fn buffered_pass(&self, known: &Known) -> Option<Pass> {
+        self.is_direct().then(|| known.gate.enter(Kind::Buffered))
+    }
+
+    /// The passes of two files.
+    fn buffered_passes(&self, one: &Known, other: &Known) -> [Option<Pass>; 2] {
+        // Always in the same order: two threads that each waited for the other would deadlock.
+        match one.handle.cmp(&other.handle) {
+            std::cmp::Ordering::Equal => [self.buffered_pass(one), None],
+            std::cmp::Ordering::Less => [self.buffered_pass(one), self.buffered_pass(other)],
+            std::cmp::Ordering::Greater => [self.buffered_pass(other), self.buffered_pass(one)],
+        }
+    }
+
     pub(super) fn allocate(&self, handle: Handle, mode: u32, offset: u64, len: u64) -> Done<()> {
         let flags = FallocateFlags::from_bits_retain(mode);
         let keep = FallocateFlags::KEEP_SIZE;
@@ -78,7 +94,7 @@ impl PosixFiles {
         let (from, to) = (self.export.known(from)?, self.export.known(to)?);
         let source = self.export.read_fd(&from)?;
         let target = self.writing_fd(&to)?;
-        let _passes = self.export.buffered_passes(&from, &to);
+        let _passes = self.buffered_passes(&from, &to);
         let len = len.min(COPY_MAX);
         let by_hand = || {
             let source = Source {
@@ -135,7 +151,7 @@ impl PosixFiles {
     pub(super) fn read_whole(&self, handle: Handle, offset: u64, len: u64) -> Done<Vec<u8>> {
         let known = self.export.known(handle)?;
         let fd = self.export.read_fd(&known)?;
-        let _pass = self.export.buffered_pass(&known);
+        let _pass = self.buffered_pass(&known);
         let mut bytes = vec![0; len as usize];
         let mut source = Source {
             fd: &fd,
@@ -155,7 +171,7 @@ impl PosixFiles {
     pub(super) fn write_whole(&self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64> {
         let known = self.export.known(handle)?;
         let fd = self.writing_fd(&known)?;
-        let _pass = self.export.buffered_pass(&known);
+        let _pass = self.buffered_pass(&known);
         let (written, ended) = write_fully(&fd, offset, bytes, &self.permit);
         match ended {
             // After the mount has died no result can be trusted: another forwarder finds out what

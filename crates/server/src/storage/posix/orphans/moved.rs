@@ -9,7 +9,7 @@
 
 use super::{Opens, hidden_name, ignore_absent, parse_hidden_name};
 use crate::storage::ofd;
-use crate::storage::posix::export::{draft_name, make_folder};
+use crate::storage::posix::hidden::{draft_name, make_folder};
 use crate::storage::posix::sys::{self, Done, no};
 use rustix::fs::AtFlags;
 use std::collections::{HashSet, VecDeque};

@@ -3,8 +3,7 @@
 //! Anybody who may write to the export's root could make a `.tidegate` before the first forwarder
 //! does. So nothing in it is followed if it is a link, or trusted if another user owns it.
 
-use super::RESOLVE;
-use crate::storage::posix::sys;
+use super::sys::{self, RESOLVE};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,10 +22,7 @@ const FOLDER_PAUSE: Duration = Duration::from_millis(20);
 const NAME_TRIES: u32 = 100;
 
 /// Opens a folder in a directory. Makes the folder first if it does not exist.
-pub(in crate::storage::posix) fn make_folder(
-    dir: BorrowedFd<'_>,
-    name: &str,
-) -> io::Result<OwnedFd> {
+pub(super) fn make_folder(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     let fd = until_there(FOLDER_PAUSE, || {
         match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
@@ -109,7 +105,7 @@ pub(crate) fn replace_hidden_file(
 }
 
 /// A name for a temporary file or link beside `name`, which no other process uses now.
-pub(in crate::storage::posix) fn draft_name(name: &str) -> String {
+pub(super) fn draft_name(name: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // The clock distinguishes processes with the same number on several nodes, nearly always; and
