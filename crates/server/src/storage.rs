@@ -7,9 +7,7 @@
 
 mod batch;
 mod cache_gate;
-pub(crate) mod dead;
 pub mod emulated;
-mod ends;
 pub mod faults;
 pub mod fence;
 pub(crate) mod ofd;

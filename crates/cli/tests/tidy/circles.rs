@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const KNOWN: &[(&str, &[&str])] = &[
     ("server", &["backend", "config", "identity", "storage"]),
     ("server/seats", &["generations", "record_place", "spare"]),
-    ("server/storage", &["dead", "ends", "posix"]),
 ];
 
 /// A module's place in its crate: empty for `lib.rs` and `main.rs`.

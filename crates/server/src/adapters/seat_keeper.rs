@@ -4,7 +4,8 @@
 //! this, by leases.
 
 use crate::seats::{LeaseKeeper, Seats, SeatsError, TakenSeat, sweep_if_settled};
-use crate::storage::{PosixFiles, dead};
+use crate::storage::PosixFiles;
+use crate::storage::posix::dead;
 use std::collections::BTreeMap;
 use tidegate_forward::Input;
 use tidegate_sched::Time;

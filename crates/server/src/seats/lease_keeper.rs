@@ -6,7 +6,8 @@
 //! expire by the clock. The thread reports what happens as inputs for the forwarder, in order.
 
 use super::leased::{LeasedSeats, RENEWALS, Tried};
-use crate::storage::{PosixFiles, dead};
+use crate::storage::PosixFiles;
+use crate::storage::posix::dead;
 use mio::Waker;
 use std::collections::BTreeMap;
 use std::io;

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::storage::Fence;
     use crate::storage::cache_gate::{Gate, Kind};
-    use crate::storage::ends::Ends;
+    use crate::storage::posix::Ends;
     use crate::storage::scratch::{Scratch, Tmpfs};
     use std::os::unix::fs::FileExt;
     use std::sync::Arc;

@@ -3,9 +3,9 @@
 mod cached_reads;
 
 use super::batch::{self, Meter};
-use super::dead::DeadMount;
-use super::ends::Ends;
 use super::pages;
+use super::posix::Ends;
+use super::posix::dead::DeadMount;
 use super::route::Route;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};

@@ -9,8 +9,10 @@
 mod attributes;
 mod bypass;
 mod caller;
+pub(crate) mod dead;
 mod direct;
 mod doubts;
+mod ends;
 mod export;
 mod groups;
 mod handle_table;
@@ -22,8 +24,8 @@ mod stamps;
 mod sys;
 mod whole_files;
 
-pub(crate) use bypass::{Cached, Drops, cached_pages};
 pub(crate) use direct::Direct;
+pub(super) use ends::Ends;
 pub use export::{ExportError, ExportOptions, HIDDEN};
 pub(crate) use hidden::{
     open_hidden_file, open_hidden_with, read_hidden_file, read_or_record, replace_hidden_file,

@@ -3,8 +3,7 @@
 
 use super::Fence;
 use super::cache_gate::{Gate, Kind, Pass};
-use super::ends::Ends;
-use super::posix::{Direct, PosixFiles};
+use super::posix::{Direct, Ends, PosixFiles};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tidegate_forward::{Access, IoPart};

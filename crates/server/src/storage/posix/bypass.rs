@@ -6,7 +6,7 @@
 //!
 //! - The kernel completes a short direct read through the page cache. So pages of the range that
 //!   an earlier call may have left there are dropped first, and the read counts only if the cache
-//!   has no pages of the range afterwards ([`crate::storage::ends`]).
+//!   has no pages of the range afterwards ([`super::ends`]).
 //! - When a direct write fails beyond what the kernel takes for the end of the file, FUSE truncates
 //!   the file to that size, and so loses what other nodes have written since. FUSE without a
 //!   write-back cache passes buffered writes on before they return, and does not truncate. So the
@@ -43,33 +43,33 @@ const DROPS: usize = 64;
 /// does not find them if another thread has dropped them meanwhile; these counts tell the reading
 /// thread.
 #[derive(Default)]
-pub(crate) struct Drops {
+pub(super) struct Drops {
     started: AtomicU32,
     finished: AtomicU32,
 }
 
 impl Drops {
     /// Makes the kernel drop its cached pages of that range.
-    pub(crate) fn drop_pages(&self, fd: impl AsFd, offset: u64, len: u64) {
+    pub(super) fn drop_pages(&self, fd: impl AsFd, offset: u64, len: u64) {
         self.started.fetch_add(1, Ordering::SeqCst);
         drop_pages(fd, offset, len);
         self.finished.fetch_add(1, Ordering::SeqCst);
     }
 
     /// How many drops were finished; must be noted before a read.
-    pub(crate) fn finished(&self) -> u32 {
+    pub(super) fn finished(&self) -> u32 {
         self.finished.load(Ordering::SeqCst)
     }
 
     /// Whether a drop was under way since that was noted.
-    pub(crate) fn since(&self, finished: u32) -> bool {
+    pub(super) fn since(&self, finished: u32) -> bool {
         self.started.load(Ordering::SeqCst) != finished
     }
 }
 
 /// Whether the kernel caches or has cached pages of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cached {
+pub(super) enum Cached {
     None,
     Some,
     /// The kernel does not tell (before Linux 6.5, or for files of other users).
@@ -77,7 +77,7 @@ pub(crate) enum Cached {
 }
 
 /// What the kernel tells of the pages of a range. Pages that it evicted for want of memory count.
-pub(crate) fn cached_pages(fd: impl AsFd, offset: u64, len: u64) -> Cached {
+pub(super) fn cached_pages(fd: impl AsFd, offset: u64, len: u64) -> Cached {
     match page_counts(fd, offset, len) {
         None => Cached::Unknown,
         Some(counts) if counts.cached + counts.evicted > 0 => Cached::Some,
@@ -137,7 +137,7 @@ impl PosixFiles {
     }
 
     /// The count of the file's dropped pages.
-    pub(crate) fn drops(&self, handle: Handle) -> &Arc<Drops> {
+    pub(super) fn drops(&self, handle: Handle) -> &Arc<Drops> {
         &self.export.bypass.drops[handle.inode as usize % DROPS]
     }
 

@@ -1,12 +1,11 @@
 //! Whole-file operations on data: sync, allocate, copy, seek, append.
 
-use super::PosixFiles;
+use super::ends::Ends;
 use super::handle_table::Known;
 use super::sys::{self, Done, EXDEV, no};
+use super::{PosixFiles, dead};
 use crate::storage::Permit;
 use crate::storage::cache_gate::{Kind, Pass};
-use crate::storage::dead;
-use crate::storage::ends::Ends;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::retry_on_intr;
 use std::os::fd::OwnedFd;

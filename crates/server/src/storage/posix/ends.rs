@@ -7,7 +7,8 @@
 //! off. Such a read leaves pages in the cache. Only then does this module ask the back end for the
 //! size, and has the read repeated.
 
-use super::posix::{Cached, Drops, PosixFiles, cached_pages};
+use super::PosixFiles;
+use super::bypass::{Cached, Drops, cached_pages};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;

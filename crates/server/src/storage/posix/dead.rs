@@ -6,7 +6,8 @@
 //! whose call failed looks at the export's root before it reports the result. If only a part of the
 //! back end is down, a single file may be unreachable, but the root is not.
 
-use super::{Faults, PosixFiles};
+use super::PosixFiles;
+use crate::storage::Faults;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use tidegate_forward::{Access, Errno, JobResult};
@@ -53,7 +54,7 @@ impl DeadMount {
     }
 
     /// Checks a result before it is reported.
-    pub(super) fn look(&self, files: &PosixFiles, faults: &Faults, result: &JobResult) {
+    pub(in crate::storage) fn look(&self, files: &PosixFiles, faults: &Faults, result: &JobResult) {
         let suspect = match result {
             JobResult::Io { parts, .. } => parts.iter().any(may_tell),
             JobResult::Op(result) => may_tell(result),
