@@ -19,6 +19,7 @@ mod talk;
 mod trials;
 
 use crate::config::Config;
+use crate::storage::Trust;
 pub(crate) use peers::Peers;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -34,23 +35,6 @@ pub enum Reach {
     Coherent,
     /// Several nodes may have it mounted, and what a node caches may be stale: NFS, FUSE.
     Cached,
-}
-
-/// What a forwarder relies on in a back end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trust {
-    /// Whether sizes, link counts and times that the node's kernel caches are reliable. If not, the
-    /// forwarder asks the back end for them each time.
-    pub attributes: bool,
-    /// Whether data that the node's kernel caches is reliable. If not, data bypasses the page
-    /// cache, at any place and length.
-    pub pages: bool,
-    /// Whether all copies of a file that the back end keeps are the same. If not, clients write
-    /// each copy themselves, and a client that was cut off may have written only some of them.
-    pub copies: bool,
-    /// Whether the back end zeroes a range on request. GlusterFS only allocates the range, and
-    /// leaves the bytes.
-    pub zero_range: bool,
 }
 
 /// Layers of GlusterFS's client that cache or delay bytes, sizes or names. Each comes with the
@@ -101,16 +85,6 @@ const GLUSTER_REPLICATED: &[Replicate] = &[
 pub(crate) fn is_needed_alone(setting: &str) -> bool {
     let mut known = GLUSTER_REPLICATED.iter();
     known.any(|needed| needed.setting == setting && needed.also_alone)
-}
-
-impl Trust {
-    /// Full trust, as where no other node has the file system.
-    pub const WHOLE: Trust = Trust {
-        attributes: true,
-        pages: true,
-        copies: true,
-        zero_range: true,
-    };
 }
 
 /// The file system of a directory.

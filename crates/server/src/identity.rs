@@ -1,7 +1,6 @@
 //! Which memory holds bytes that were acknowledged and not synced. Also the wall clock and the
 //! names of users.
 
-use crate::backend::{Backend, Trust};
 use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::{CStr, CString};
 use std::os::fd::AsFd;
@@ -24,23 +23,25 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of bytes that this node writes to an export. Fails if the system does not tell
-    /// what file system `export` is on.
-    pub fn of(backend: &Backend, trust: Trust, export: impl AsFd) -> std::io::Result<Place> {
-        if !trust.pages {
-            // No node's memory holds the bytes: all forwarders see the same servers.
-            let servers = hash("the servers of the back end");
-            return Ok(Place {
-                host: servers,
-                boot: servers,
-            });
+    /// The place of bytes that no node's memory holds: all forwarders see the same servers.
+    pub fn at_the_back_end() -> Place {
+        let servers = hash("the servers of the back end");
+        Place {
+            host: servers,
+            boot: servers,
         }
+    }
+
+    /// The place of bytes in this node's page cache of an export; `is_fuse` says whether a process
+    /// serves the export through the kernel's FUSE. Fails if the system does not tell what file
+    /// system `export` is on.
+    pub fn in_page_cache(export: impl AsFd, is_fuse: bool) -> std::io::Result<Place> {
         let boot = boot_text();
         let (device, stat) = device_text(export)?;
         // A FUSE mount's process caches bytes too, and they are lost when it ends. The next mount
         // may get the same device number.
         let told = stat.stx_mask & MNT_ID_UNIQUE.bits() != 0;
-        let mount = match backend.is_fuse() && told {
+        let mount = match is_fuse && told {
             true => stat.stx_mnt_id,
             false => 0,
         };
@@ -151,26 +152,20 @@ mod tests {
     #[test]
     fn bytes_lie_in_a_page_cache_or_at_the_back_end() {
         let scratch = Scratch::new("place");
-        let of = |path: &std::path::Path, pages| {
-            let trust = Trust {
-                pages,
-                ..Trust::WHOLE
-            };
-            let backend = Backend::of_path(path).expect("it is mounted");
+        let of = |path: &std::path::Path| {
             let directory = File::open(path).expect("it is there");
-            Place::of(&backend, trust, directory).expect("the kernel says")
+            Place::in_page_cache(directory, false).expect("the kernel says")
         };
-        let here = of(scratch.path(), true);
+        let here = of(scratch.path());
         let below = scratch.path().join("below");
         std::fs::create_dir(&below).expect("room");
-        assert_eq!(of(&below, true), here, "the same file system");
-        let beyond = of(&below, false);
+        assert_eq!(of(&below), here, "the same file system");
+        let beyond = Place::at_the_back_end();
         assert_ne!(beyond, here);
         if let Some(_mount) = Tmpfs::mount(&below, "64k") {
-            let there = of(&below, true);
+            let there = of(&below);
             assert_ne!(there.host, here.host, "another file system");
             assert_eq!(there.boot, here.boot);
-            assert_eq!(of(&below, false), beyond, "no node's memory");
         }
     }
 }

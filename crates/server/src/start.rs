@@ -8,7 +8,7 @@ use crate::adapters::jitter::Jitter;
 use crate::adapters::kept::{self, Advertised, Kept, Texts, What};
 use crate::adapters::policy_changes::PolicyChanges;
 use crate::adapters::recording::Recording;
-use crate::backend::{Backend, Peers, Trust};
+use crate::backend::{Backend, Peers};
 use crate::clock::Zero;
 use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options};
 use crate::descriptors::Descriptors;
@@ -17,7 +17,7 @@ use crate::identity::{self, Place};
 use crate::seats::SeatsError;
 use crate::storage::{
     EmulatedError, ExportError, ExportOptions, Faults, Fence, HIDDEN, KillAfterEffect, PosixFiles,
-    Slots, UringRefused, prepare_process,
+    Slots, Trust, UringRefused, prepare_process,
 };
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -381,7 +381,10 @@ fn export(
     } else {
         storage::warn_of_layers(config, &backend);
     }
-    let place = Place::of(&backend, trust, files.hidden()).map_err(unknown())?;
+    let place = match trust.pages {
+        true => Place::in_page_cache(files.hidden(), backend.is_fuse()).map_err(unknown())?,
+        false => Place::at_the_back_end(),
+    };
     Ok((options, files, place, backend.is_shared(config)))
 }
 

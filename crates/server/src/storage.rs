@@ -26,7 +26,7 @@ pub use emulated::{Emulated, EmulatedError};
 pub use faults::{Faults, KillAfterEffect};
 pub use fence::{Fence, Permit};
 pub use pool::{PoolOptions, ThreadPool};
-pub use posix::{ExportError, ExportOptions, HIDDEN, PosixFiles};
+pub use posix::{ExportError, ExportOptions, HIDDEN, PosixFiles, Trust};
 pub use shared::SharedMemory;
 pub use slot_memory::SlotBytes;
 pub use slots::{SlotBuffer, Slots};

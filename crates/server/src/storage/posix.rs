@@ -26,7 +26,7 @@ mod whole_files;
 
 pub(crate) use direct::Direct;
 pub(super) use ends::Ends;
-pub use export::{ExportError, ExportOptions, HIDDEN};
+pub use export::{ExportError, ExportOptions, HIDDEN, Trust};
 pub(crate) use hidden::{
     open_hidden_file, open_hidden_with, read_hidden_file, read_or_record, replace_hidden_file,
 };

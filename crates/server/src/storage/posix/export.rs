@@ -9,7 +9,6 @@ use super::hidden::make_folder;
 use super::orphans::Opens;
 use super::stamps::Stamps;
 use super::sys::{self, Done, RESOLVE, no};
-use crate::backend::Trust;
 use crate::storage::{Faults, Fence};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,6 +24,33 @@ pub const HIDDEN: &str = ".tidegate";
 
 /// The most known files, unless the limit of descriptors is lower.
 const HANDLES_MAX: usize = 16384;
+
+/// What a forwarder relies on in a back end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trust {
+    /// Whether sizes, link counts and times that the node's kernel caches are reliable. If not, the
+    /// forwarder asks the back end for them each time.
+    pub attributes: bool,
+    /// Whether data that the node's kernel caches is reliable. If not, data bypasses the page
+    /// cache, at any place and length.
+    pub pages: bool,
+    /// Whether all copies of a file that the back end keeps are the same. If not, clients write
+    /// each copy themselves, and a client that was cut off may have written only some of them.
+    pub copies: bool,
+    /// Whether the back end zeroes a range on request. GlusterFS only allocates the range, and
+    /// leaves the bytes.
+    pub zero_range: bool,
+}
+
+impl Trust {
+    /// Full trust, as where no other node has the file system.
+    pub const WHOLE: Trust = Trust {
+        attributes: true,
+        pages: true,
+        copies: true,
+        zero_range: true,
+    };
+}
 
 /// How a directory is exported.
 #[derive(Clone, Debug)]

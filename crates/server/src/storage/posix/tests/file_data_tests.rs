@@ -1,7 +1,7 @@
 //! Data, sizes, holes, copies, extended attributes, and a file system without room.
 
 use super::*;
-use crate::backend::Trust;
+use crate::storage::Trust;
 use crate::storage::scratch::Tmpfs;
 
 #[test]
