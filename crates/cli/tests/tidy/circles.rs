@@ -8,10 +8,6 @@
 use super::{Source, report, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Circles that are known and are to be cut: the folder below `crates`, and the modules in it. The
-/// list only becomes shorter.
-const KNOWN: &[(&str, &[&str])] = &[("server/seats", &["generations", "record_place", "spare"])];
-
 /// A module's place in its crate: empty for `lib.rs` and `main.rs`.
 type Module = Vec<String>;
 
@@ -215,7 +211,7 @@ fn circles(uses: &Uses) -> Vec<BTreeSet<&str>> {
 }
 
 /// The circles of all crates: the folder below `crates`, the modules, and places that show them.
-fn all_circles(sources: &[Source]) -> Vec<(String, BTreeSet<String>, Vec<String>)> {
+fn all_circles(sources: &[Source]) -> Vec<String> {
     let mut crates: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
     for source in sources.iter().filter(|source| source.is("rs")) {
         let path = source.path.strip_prefix("crates/");
@@ -228,16 +224,13 @@ fn all_circles(sources: &[Source]) -> Vec<(String, BTreeSet<String>, Vec<String>
         for (level, uses) in Crate::new(files.into_iter()).uses() {
             let folder = [&[name.to_owned()], &level[..]].concat().join("/");
             for modules in circles(&uses) {
-                let inside = uses
-                    .iter()
-                    .filter(|(from, _)| modules.contains(from.as_str()));
-                let inside = inside.flat_map(|(_, to)| to);
-                let inside = inside.filter(|(to, _)| modules.contains(to.as_str()));
-                let places = inside
-                    .map(|(to, place)| format!("{place} ({to})"))
-                    .collect();
-                let modules = modules.into_iter().map(str::to_owned).collect();
-                found.push((folder.clone(), modules, places));
+                let names: Vec<&str> = modules.iter().copied().collect();
+                found.push(format!("{folder}: {}", names.join(", ")));
+                let inside = |name: &String| modules.contains(name.as_str());
+                for (_, to) in uses.iter().filter(|(from, _)| inside(from)) {
+                    let places = to.iter().filter(|(to, _)| inside(to));
+                    found.extend(places.map(|(to, place)| format!("    {place} ({to})")));
+                }
             }
         }
     }
@@ -246,39 +239,9 @@ fn all_circles(sources: &[Source]) -> Vec<(String, BTreeSet<String>, Vec<String>
 
 #[test]
 fn files_use_each_other_in_one_direction() {
-    let circles = all_circles(&sources());
-    let known = |folder: &str, modules: &BTreeSet<String>| {
-        KNOWN.iter().position(|(at, names)| {
-            *at == folder
-                && modules
-                    .iter()
-                    .all(|module| names.contains(&module.as_str()))
-        })
-    };
-    let mut unused: BTreeSet<usize> = (0..KNOWN.len()).collect();
-    let mut problems = Vec::new();
-    for (folder, modules, places) in &circles {
-        let names = modules.iter().map(String::as_str).collect::<Vec<_>>();
-        match known(folder, modules) {
-            Some(entry) => {
-                unused.remove(&entry);
-            }
-            None => {
-                let places = places.join("\n      ");
-                problems.push(format!("{folder}: {}\n      {places}", names.join(", ")));
-            }
-        }
-    }
     report(
-        problems,
+        all_circles(&sources()),
         "modules use each other in a circle; move what one needs of the other below both",
-    );
-    let cut = unused
-        .into_iter()
-        .map(|entry| format!("{:?}", KNOWN[entry]));
-    report(
-        cut.collect(),
-        "these circles are cut; take them off the list KNOWN in tidy/circles.rs",
     );
 }
 

@@ -6,7 +6,8 @@
 //! it then makes exclusively.
 
 use super::claims::{Claim, Claims};
-use super::generations::{Generations, Last};
+use super::generations::Generations;
+use super::record_place::Last;
 use super::{HELD_BYTE, Seats, SeatsError, lock};
 use crate::storage::Fence;
 use std::collections::BTreeMap;

@@ -1,12 +1,10 @@
 //! The files of a seat's generations in the hidden folder: which exist, and what they record.
 
-use super::lease_record::Record;
+use super::record_place::{self, Last};
 use super::uncached::{UncachedFile, Way};
-use super::{record_place, spare};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use tidegate_forward::lease::LeaseRecord;
 
 /// The files of generations in the hidden folder.
 pub(super) struct Generations(OwnedFd);
@@ -28,9 +26,9 @@ impl Generations {
             let name = entry.file_name().to_bytes();
             if let Some((seat, generation)) = parse_after("lease.", name) {
                 found.entry(seat).or_default().leases.push(generation);
-            } else if let Some((seat, generation)) = spare::parse_name(name) {
+            } else if let Some((seat, generation)) = parse_after("spare.", name) {
                 found.entry(seat).or_default().spares.push(generation);
-            } else if let Some((seat, draft)) = spare::parse_draft(name) {
+            } else if let Some((seat, draft)) = parse_draft(name) {
                 found.entry(seat).or_default().drafts.push(draft);
             }
         }
@@ -53,7 +51,10 @@ impl Generations {
 
     /// What a file records.
     pub(super) fn record(&self, seat: u16, generation: u64) -> io::Result<Last> {
-        record_place::read(self.folder(), seat, generation)
+        match self.open(seat, generation, Way::Past)? {
+            Some(file) => record_place::read(&file, generation),
+            None => Ok(Last::Gone(generation)),
+        }
     }
 
     pub(super) fn open(
@@ -96,54 +97,38 @@ impl SeatFiles {
     }
 }
 
-/// What a lease's file records.
-pub(super) enum Last {
-    Record(Record),
-    /// It has no record: its maker has not written one.
-    Unwritten(u64),
-    /// It was listed, and does not exist any more.
-    Gone(u64),
-    /// It contains something else; the text says why that is no record.
-    Unreadable(u64, String),
-}
-
-impl Last {
-    pub(super) fn lease(&self) -> LeaseRecord {
-        match self {
-            Last::Record(record) => record.lease(),
-            Last::Unwritten(generation)
-            | Last::Gone(generation)
-            | Last::Unreadable(generation, _) => LeaseRecord {
-                generation: *generation,
-                holder: 0,
-                renewals: 0,
-                ttl_ns: 0,
-                free: false,
-            },
-        }
-    }
-
-    pub(super) fn name(&self) -> String {
-        match self {
-            Last::Record(record) => record.holder.name(),
-            _ => "a forwarder that did not say its name".to_owned(),
-        }
-    }
-}
-
 /// The first generation of a seat. It is the current time, so that generations keep increasing if
 /// the hidden folder was removed.
 pub(super) fn first_generation() -> u64 {
     crate::identity::wall_ns() / 1_000_000_000
 }
 
+/// The name of the lease's file of a generation.
 pub(super) fn file_name(seat: u16, generation: u64) -> String {
     format!("lease.{seat}.{generation}")
 }
 
+/// The name of a generation's spare file.
+pub(super) fn spare_name(seat: u16, generation: u64) -> String {
+    format!("spare.{seat}.{generation}")
+}
+
+/// The name of a spare file that is not complete; `maker` is the generation of who makes it.
+pub(super) fn draft_name(seat: u16, (generation, maker): (u64, u64)) -> String {
+    format!("draft.{seat}.{generation}.{maker}")
+}
+
 /// The seat and the generation that follow a word in a file's name.
-pub(super) fn parse_after(word: &str, name: &[u8]) -> Option<(u16, u64)> {
+fn parse_after(word: &str, name: &[u8]) -> Option<(u16, u64)> {
     let rest = std::str::from_utf8(name).ok()?.strip_prefix(word)?;
     let (seat, generation) = rest.split_once('.')?;
     Some((seat.parse().ok()?, generation.parse().ok()?))
+}
+
+/// The seat of a draft, its generation, and that of its maker, from its name.
+fn parse_draft(name: &[u8]) -> Option<(u16, (u64, u64))> {
+    let dot = name.iter().rposition(|byte| *byte == b'.')?;
+    let maker = std::str::from_utf8(&name[dot + 1..]).ok()?.parse().ok()?;
+    let (seat, generation) = parse_after("draft.", &name[..dot])?;
+    Some((seat, (generation, maker)))
 }

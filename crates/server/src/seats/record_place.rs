@@ -5,11 +5,45 @@
 //! (CephFS). Others overwrite existing bytes and set no attributes (GlusterFS). Each record has a
 //! higher count than those before, so the newest record counts, wherever it is.
 
-use super::generations::{Last, file_name};
 use super::lease_record::{Record, Unread};
-use super::uncached::{Page, UncachedFile, Way};
+use super::uncached::{Page, UncachedFile};
 use std::io;
-use std::os::fd::BorrowedFd;
+use tidegate_forward::lease::LeaseRecord;
+
+/// What a lease's file records.
+pub(super) enum Last {
+    Record(Record),
+    /// It has no record: its maker has not written one.
+    Unwritten(u64),
+    /// It was listed, and does not exist any more.
+    Gone(u64),
+    /// It contains something else; the text says why that is no record.
+    Unreadable(u64, String),
+}
+
+impl Last {
+    pub(super) fn lease(&self) -> LeaseRecord {
+        match self {
+            Last::Record(record) => record.lease(),
+            Last::Unwritten(generation)
+            | Last::Gone(generation)
+            | Last::Unreadable(generation, _) => LeaseRecord {
+                generation: *generation,
+                holder: 0,
+                renewals: 0,
+                ttl_ns: 0,
+                free: false,
+            },
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        match self {
+            Last::Record(record) => record.holder.name(),
+            _ => "a forwarder that did not say its name".to_owned(),
+        }
+    }
+}
 
 /// Writes the next record.
 pub(super) fn write(file: &UncachedFile, record: &mut Record) -> io::Result<()> {
@@ -25,13 +59,9 @@ pub(super) fn write(file: &UncachedFile, record: &mut Record) -> io::Result<()> 
     }
 }
 
-/// The record of a seat's generation. If the page or the attribute is damaged and the other one is
-/// a valid record, the valid one counts, because the two are not written together.
-pub(super) fn read(dir: BorrowedFd<'_>, seat: u16, generation: u64) -> io::Result<Last> {
-    let file = UncachedFile::open(dir, &file_name(seat, generation), Way::Past)?;
-    let Some(file) = file else {
-        return Ok(Last::Gone(generation));
-    };
+/// The record in the file of a generation. If the page or the attribute is damaged and the other
+/// one is a valid record, the valid one counts, because the two are not written together.
+pub(super) fn read(file: &UncachedFile, generation: u64) -> io::Result<Last> {
     let mut page = [Page::ZERO];
     file.read(0, &mut page)?;
     let noted = file.note()?.map(|bytes| match Record::lengthen(&bytes) {

@@ -8,7 +8,7 @@
 //! the file of the next one. A taker that finds no spare file makes one. So every taking is a
 //! rename of a file, and only one of several takers can succeed. Even full file systems can rename.
 
-use super::generations::{file_name, parse_after};
+use super::generations::{draft_name, file_name, spare_name};
 use super::uncached::{PAGE, Page, UncachedFile, Way};
 use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
@@ -108,7 +108,7 @@ impl Spare {
     ) -> io::Result<()> {
         if !UncachedFile::is_there(dir, &file_name(seat, generation))? {
             let draft = draft_name(seat, (generation, self.maker));
-            rustix::fs::renameat(dir, draft, dir, name(seat, generation))?;
+            rustix::fs::renameat(dir, draft, dir, spare_name(seat, generation))?;
             self.pages = pages;
         }
         Ok(())
@@ -152,7 +152,7 @@ pub(super) fn take(
     made: bool,
     way: Way,
 ) -> io::Result<Option<UncachedFile>> {
-    let (spare, lease) = (name(seat, generation), file_name(seat, generation));
+    let (spare, lease) = (spare_name(seat, generation), file_name(seat, generation));
     if !made {
         // If another taker has made a spare file since, only one of the two can rename it.
         UncachedFile::make(dir, &spare, way)?;
@@ -185,31 +185,10 @@ pub(super) fn take(
 /// Removes the spare file of a generation that is over. What cannot be removed is removed another
 /// time.
 pub(super) fn remove(dir: BorrowedFd<'_>, seat: u16, generation: u64) {
-    let _ = rustix::fs::unlinkat(dir, name(seat, generation), AtFlags::empty());
+    let _ = rustix::fs::unlinkat(dir, spare_name(seat, generation), AtFlags::empty());
 }
 
 /// Removes a draft, given by its generation and that of its maker.
 pub(super) fn remove_draft(dir: BorrowedFd<'_>, seat: u16, draft: (u64, u64)) {
     let _ = rustix::fs::unlinkat(dir, draft_name(seat, draft), AtFlags::empty());
-}
-
-/// The seat and the generation of a spare file, from its name.
-pub(super) fn parse_name(name: &[u8]) -> Option<(u16, u64)> {
-    parse_after("spare.", name)
-}
-
-/// The seat of a draft, its generation, and that of its maker, from its name.
-pub(super) fn parse_draft(name: &[u8]) -> Option<(u16, (u64, u64))> {
-    let dot = name.iter().rposition(|byte| *byte == b'.')?;
-    let maker = std::str::from_utf8(&name[dot + 1..]).ok()?.parse().ok()?;
-    let (seat, generation) = parse_after("draft.", &name[..dot])?;
-    Some((seat, (generation, maker)))
-}
-
-fn name(seat: u16, generation: u64) -> String {
-    format!("spare.{seat}.{generation}")
-}
-
-fn draft_name(seat: u16, (generation, maker): (u64, u64)) -> String {
-    format!("draft.{seat}.{generation}.{maker}")
 }

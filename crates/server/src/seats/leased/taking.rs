@@ -3,12 +3,13 @@
 //! one, so a table may have any size.
 
 use super::{Held, LeasedSeats, Tried};
-use crate::seats::generations::{Last, SeatFiles, file_name};
+use crate::seats::TakenSeat;
+use crate::seats::generations::{SeatFiles, file_name};
 use crate::seats::lease_record::{Record, Stage};
 use crate::seats::persisted_table::TakeOver;
+use crate::seats::record_place::{self, Last};
 use crate::seats::spare::{self, Spare};
 use crate::seats::uncached::{UncachedFile, Way};
-use crate::seats::{TakenSeat, record_place};
 use rustix::fs::AtFlags;
 use std::io;
 use std::sync::Arc;
