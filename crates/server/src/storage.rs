@@ -17,8 +17,6 @@ pub mod posix;
 mod route;
 #[cfg(test)]
 pub(crate) mod scratch;
-pub mod shared;
-pub mod slot_memory;
 pub mod slots;
 pub mod uring;
 
@@ -27,9 +25,7 @@ pub use faults::{Faults, KillAfterEffect};
 pub use fence::{Fence, Permit};
 pub use pool::{PoolOptions, ThreadPool};
 pub use posix::{ExportError, ExportOptions, HIDDEN, PosixFiles, Trust};
-pub use shared::SharedMemory;
-pub use slot_memory::SlotBytes;
-pub use slots::{SlotBuffer, Slots};
+pub use slots::{SharedMemory, SlotBuffer, SlotBytes, Slots};
 pub use uring::{Uring, UringOptions, UringRefused};
 
 use std::sync::Arc;

@@ -1,15 +1,36 @@
-//! The memory of payload buffers. A new request gets the most recently freed buffer of its size.
+//! The memory of payload buffers: the forwarder's, or memory that a client shares.
 //!
 //! The forwarder decides which request gets a payload buffer, and numbers the buffers; this module
-//! gives each number its memory. Sizes are powers of two, so that a freed buffer fits the next
-//! request of its kind while it is still in the processor's cache.
+//! gives each number its memory. A new request gets the most recently freed buffer of its size.
+//! Sizes are powers of two, so that a freed buffer fits the next request of its kind while it is
+//! still in the processor's cache.
+//!
+//! Storage reads files into a client's memory and writes files from it, so payload is not copied on
+//! its way. The client can change that memory at any time. So this process never accesses it; only
+//! the kernel does. To the kernel it is no more than a program that changes a buffer during a call.
 
 use super::pages::{Pages, Pipes};
-use super::{SharedMemory, SlotBytes};
+use rustix::fs::SealFlags;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 use std::ops::{Deref, DerefMut};
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
+use tidegate_fabric::{Domain, Registration};
 use tidegate_forward::{IoPart, SlotId};
+
+/// The alignment and the least size of a payload buffer, in bytes: one page, which is the most that
+/// any device asks for.
+const ALIGN: usize = 4096;
+
+/// The most bytes that one connection may share.
+const SHARED_BYTES_MAX: u64 = 1 << 30;
+
+/// The type of file system that memfds without huge pages belong to.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// The memory of one payload buffer. One side at a time works on it: the thread of its connection
 /// while it receives or sends, a storage thread while a job runs. The lock is for jobs that share a
@@ -94,9 +115,6 @@ impl Memory {
     }
 }
 
-/// The smallest buffer, in bytes.
-const BUFFER_MIN: usize = 4096;
-
 /// The payload buffers. Cheap to clone; all clones share one pool.
 #[derive(Clone)]
 pub struct Slots {
@@ -167,7 +185,7 @@ impl Slots {
     /// Gives the number a buffer of at least `len` bytes, which are not cleared. Replaces a buffer
     /// that it already has.
     pub fn open(&self, slot: SlotId, len: u32) -> SlotBuffer {
-        let size = (len as usize).max(BUFFER_MIN).next_power_of_two();
+        let size = (len as usize).max(ALIGN).next_power_of_two();
         let reused = {
             let mut pool = self.lock();
             let found = pool.free[size.trailing_zeros() as usize].pop();
@@ -278,57 +296,156 @@ pub fn lock_buffer(buffer: &SlotBuffer) -> MutexGuard<'_, Memory> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Bytes of a fixed length that begin at a page, as direct I/O needs on every device, and never
+/// move.
+pub struct SlotBytes {
+    start: NonNull<u8>,
+    len: usize,
+    /// The index of these bytes in the ring's table of registered buffers, if they are registered.
+    pub(super) registered: Option<u16>,
+    /// The pages that are sent instead of these bytes, if there are any.
+    pub(crate) pages: Option<Pages>,
+    /// The registrations of these bytes with domains of libfabric. Each is made when it is first
+    /// needed, and lives as long as the bytes.
+    fabric: Vec<Arc<Registration>>,
+}
 
-    #[test]
-    fn the_last_freed_buffer_is_handed_out_first() {
-        let slots = Slots::new(1 << 20);
-        let first = Arc::as_ptr(&slots.open(SlotId(1), 5000));
-        let second = Arc::as_ptr(&slots.open(SlotId(2), 5000));
-        slots.free(SlotId(1));
-        slots.free(SlotId(2));
-        assert_eq!(Arc::as_ptr(&slots.open(SlotId(3), 8192)), second);
-        assert_eq!(Arc::as_ptr(&slots.open(SlotId(4), 6000)), first);
-        assert_eq!(
-            lock_buffer(&slots.buffer(SlotId(4)).expect("open")).len(),
-            8192
-        );
-        assert_eq!(slots.open_count(), 2);
-    }
+// SAFETY: the bytes belong to this value alone, as those of a Vec do.
+unsafe impl Send for SlotBytes {}
+// SAFETY: as above; a shared reference only reads.
+unsafe impl Sync for SlotBytes {}
 
-    #[test]
-    fn a_buffer_that_is_still_held_is_not_reused_and_the_pool_is_bounded() {
-        let slots = Slots::new(4096);
-        let held = slots.open(SlotId(1), 10);
-        slots.free(SlotId(1));
-        let other = slots.open(SlotId(2), 10);
-        assert!(!Arc::ptr_eq(&held, &other));
-        drop((held, other));
-        slots.open(SlotId(3), 10);
-        slots.free(SlotId(2));
-        slots.free(SlotId(3));
-        assert_eq!(slots.lock().free_bytes, 4096);
-        slots.free(SlotId(9));
-        assert!(slots.buffer(SlotId(9)).is_none());
-    }
-
-    #[test]
-    fn unused_buffers_make_room_for_those_in_use() {
-        let slots = Slots::new(64 << 10);
-        (0..16).for_each(|slot| drop(slots.open(SlotId(slot), 4096)));
-        (0..16).for_each(|slot| slots.free(SlotId(slot)));
-        assert_eq!(slots.lock().free_bytes, 64 << 10);
-        slots.open(SlotId(0), 32 << 10);
-        let held = |slots: &Slots| {
-            let pool = slots.lock();
-            (pool.used_bytes, pool.free_bytes)
+impl SlotBytes {
+    /// `len` zeros; at least one.
+    pub fn zeroed(len: usize) -> SlotBytes {
+        let layout = layout(len);
+        // SAFETY: the layout has at least one byte.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else {
+            handle_alloc_error(layout);
         };
-        assert_eq!(held(&slots), (32 << 10, 32 << 10));
-        slots.open(SlotId(0), 4096);
-        assert_eq!(held(&slots), (4096, 28 << 10), "the older buffer is gone");
-        slots.free(SlotId(0));
-        assert_eq!(held(&slots), (0, 32 << 10));
+        SlotBytes {
+            start,
+            len,
+            registered: None,
+            pages: None,
+            fabric: Vec::new(),
+        }
+    }
+
+    /// The registration of the bytes with a domain, which is made if there is none.
+    pub fn registration(
+        &mut self,
+        domain: &Arc<Domain>,
+    ) -> Result<Option<Arc<Registration>>, tidegate_fabric::Error> {
+        if let Some(found) = self.fabric.iter().find(|one| one.is_of(domain)) {
+            return Ok(Some(Arc::clone(found)));
+        }
+        // SAFETY: the bytes never move, and go after their registrations.
+        let made = unsafe { domain.register(self.start(), self.len)? };
+        let made = made.map(Arc::new);
+        self.fabric.extend(made.clone());
+        Ok(made)
+    }
+
+    /// The address of the first byte, for the kernel, which may write there while this process does
+    /// not access the bytes.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
     }
 }
+
+fn layout(len: usize) -> Layout {
+    assert!(len > 0, "a slot has bytes");
+    Layout::from_size_align(len, ALIGN).expect("a slot is far smaller than the address space")
+}
+
+impl Deref for SlotBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: so many bytes were allocated there, and initialised with zeros.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for SlotBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; the exclusive reference is handed on.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for SlotBytes {
+    fn drop(&mut self) {
+        self.fabric.clear();
+        // SAFETY: allocated by `zeroed` with the same layout, and not used any more.
+        unsafe { dealloc(self.start.as_ptr(), layout(self.len)) };
+    }
+}
+
+/// A client's memory, mapped until its last payload buffer is freed.
+pub struct SharedMemory {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is an address range, which no thread owns; what is in it belongs to another process
+// anyway.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Maps the first `bytes` of a client's memfd. The memfd must be sealed against shrinking;
+    /// otherwise the client could take away pages that the kernel is told to fill. Fails if the
+    /// memfd is not sealed, has huge pages, is too short or too large, or cannot be mapped.
+    pub fn map(fd: &OwnedFd, bytes: u64) -> io::Result<SharedMemory> {
+        let wrong = |what: &str| io::Error::new(ErrorKind::InvalidInput, what.to_string());
+        if bytes == 0 || bytes > SHARED_BYTES_MAX {
+            return Err(wrong("an offer of no, or too much, memory"));
+        }
+        let seals = rustix::fs::fcntl_get_seals(fd)
+            .map_err(|_| wrong("it is no memory that can be sealed"))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(wrong("it is not sealed against shrinking"));
+        }
+        if rustix::fs::fstatfs(fd)?.f_type != TMPFS_MAGIC {
+            // Huge pages, which are mapped and unmapped as wholes, and of which there are few.
+            return Err(wrong("it is no ordinary memory"));
+        }
+        let size = rustix::fs::fstat(fd)?.st_size;
+        if u64::try_from(size).is_ok_and(|size| size < bytes) {
+            return Err(wrong("there is less of it than is offered"));
+        }
+        let len = usize::try_from(bytes).map_err(|_| wrong("an offer of too much memory"))?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0)? };
+        let base = NonNull::new(base.cast()).ok_or_else(|| wrong("it was mapped at no address"))?;
+        Ok(SharedMemory { base, len })
+    }
+
+    /// Whether the `len` bytes at offset `place` lie in it.
+    pub fn holds(&self, place: u64, len: u32) -> bool {
+        let end = place.checked_add(u64::from(len));
+        end.is_some_and(|end| end <= self.len as u64)
+    }
+
+    /// The address of offset `place`, which must lie in it.
+    pub(super) fn at(&self, place: u64) -> *mut u8 {
+        debug_assert!(self.holds(place, 0));
+        self.base.as_ptr().wrapping_add(place as usize)
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped so, and nobody has its addresses any more.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,8 @@
 use super::PosixFiles;
 use super::hidden::{draft_name, open_hidden_file};
 use super::sys::Done;
+use crate::storage::SlotBytes;
 use crate::storage::cache_gate::Gate;
-use crate::storage::slot_memory::SlotBytes;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! The ring: makes it and tries it at the start, and explains whatever forbids it.
 
 use super::registered::Registered;
-use crate::storage::PosixFiles;
-use crate::storage::slot_memory::SlotBytes;
+use crate::storage::{PosixFiles, SlotBytes};
 use io_uring::squeue::Entry;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, types};
