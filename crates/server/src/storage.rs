@@ -14,7 +14,6 @@ pub(crate) mod ofd;
 pub mod pages;
 pub mod pool;
 pub mod posix;
-mod route;
 #[cfg(test)]
 pub(crate) mod scratch;
 pub mod slots;

@@ -1,16 +1,19 @@
 //! One data job: moves the parts of one file between payload buffers and the back end, in as few
-//! system calls as the parts' places in the file allow.
+//! system calls as the parts' places in the file allow. Each call goes by direct I/O where that is
+//! possible, else through the page cache.
 
-use super::posix::no;
-use super::route::{Route, Way};
+use super::Fence;
+use super::cache_gate::{Gate, Kind, Pass};
+use super::posix::{Direct, Ends, PosixFiles, no};
 use super::slots::{Memory, SlotBuffer, Slots, lock_buffer};
 use rustix::io::retry_on_intr;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard};
 use tidegate_forward::{Access, Errno, IoPart, SlotId};
 use tidegate_sched::Direction;
+use tidegate_wire::Handle;
 
 /// Most buffers of one system call (the kernel's UIO_MAXIOV).
 const BUFFERS_MAX: usize = 1024;
@@ -120,7 +123,7 @@ fn transfer_run(
     results: &mut [Part],
     meter: &Meter,
 ) {
-    let direction = route.direction();
+    let direction = route.direction;
     let mut offset = parts[0].offset;
     let mut index = 0;
     // Bytes of part `index` that are done.
@@ -197,7 +200,7 @@ fn call_by(
     slices: &mut [&mut [u8]],
     within: usize,
 ) -> Result<Option<usize>, Access> {
-    let (fd, direction) = (way.fd(), route.direction());
+    let (fd, direction) = (way.fd(), route.direction);
     if direction == Direction::Write {
         let _pass = route.pass(way);
         // Earlier steps may have hung: another call of the job, opening the file, waiting for the
@@ -253,218 +256,135 @@ fn call(
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::storage::Fence;
-    use crate::storage::cache_gate::{Gate, Kind};
-    use crate::storage::posix::Ends;
-    use crate::storage::scratch::{Scratch, Tmpfs};
-    use std::os::unix::fs::FileExt;
-    use std::sync::Arc;
+/// The descriptors of one job. Only the thread that made it may write by it.
+pub(super) struct Route {
+    direction: Direction,
+    /// Opens the buffered descriptor when it is first needed.
+    files: Option<(PosixFiles, Handle)>,
+    buffered: Option<Arc<OwnedFd>>,
+    direct: Option<Arc<Direct>>,
+    gate: Option<Arc<Gate>>,
+    /// Blocks the parts of seats that this forwarder has lost.
+    fence: Fence,
+    /// Decides whether reads have reached the end of the file.
+    ends: Ends,
+}
 
-    fn part(offset: u64, len: u32, slot: u32, slot_offset: u32) -> IoPart {
-        IoPart {
-            offset,
-            len,
-            slot: SlotId(slot),
-            slot_offset,
-            seat: 0,
+/// The route of the next system call.
+enum Way {
+    /// Direct I/O, past the page cache.
+    Direct(Arc<Direct>),
+    /// Through the page cache.
+    Buffered(Arc<OwnedFd>),
+}
+
+impl Way {
+    /// The descriptor to use.
+    fn fd(&self) -> &OwnedFd {
+        match self {
+            Way::Direct(direct) => &direct.fd,
+            Way::Buffered(fd) => fd,
         }
     }
 
-    fn through(fd: &OwnedFd, direction: Direction) -> Route {
-        Route::through(fd.try_clone().expect("descriptor"), direction)
-    }
-
-    fn file(scratch: &Scratch) -> (std::fs::File, OwnedFd) {
-        let path = scratch.path().join("data");
-        let mut options = std::fs::OpenOptions::new();
-        let file = options
-            .create(true)
-            .truncate(true)
-            .read(true)
-            .write(true)
-            .open(path);
-        let file = file.expect("scratch file");
-        let fd = file.try_clone().expect("descriptor").into();
-        (file, fd)
-    }
-
-    #[test]
-    fn adjacent_parts_share_a_system_call_and_others_do_not() {
-        let scratch = Scratch::new("batch");
-        let (file, fd) = file(&scratch);
-        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
-        for slot in 1..=2 {
-            let buffer = slots.open(SlotId(slot), 8192);
-            lock_buffer(&buffer).fill(slot as u8);
+    /// Whether a call that moved this many bytes has reached the end of the file.
+    fn is_end(&self, direction: Direction, moved: usize) -> bool {
+        match self {
+            Way::Direct(direct) => direction == Direction::Read && direct.is_end(moved),
+            Way::Buffered(_) => false,
         }
-        // Slot 1 holds two parts, in the other order than the file.
-        let parts = [
-            part(0, 100, 1, 4000),
-            part(100, 50, 2, 0),
-            part(1000, 100, 1, 0),
-        ];
-        let done = transfer(&mut through(&fd, Direction::Write), &parts, &slots, &meter);
-        assert_eq!(done, [Ok(100), Ok(50), Ok(100)]);
-        assert_eq!(meter.calls.load(Ordering::Relaxed), 1);
-        assert_eq!(meter.syscalls.load(Ordering::Relaxed), 2);
-        assert_eq!(meter.bytes.load(Ordering::Relaxed), 250);
-        let mut bytes = vec![9; 1100];
-        file.read_exact_at(&mut bytes, 0).expect("read");
-        assert!(bytes[..100].iter().all(|&b| b == 1) && bytes[100..150].iter().all(|&b| b == 2));
-        assert!(bytes[150..1000].iter().all(|&b| b == 0) && bytes[1000..].iter().all(|&b| b == 1));
-    }
-
-    #[test]
-    fn no_call_follows_one_that_hung_until_the_seat_was_lost() {
-        let scratch = Scratch::new("batch");
-        let (file, fd) = file(&scratch);
-        file.write_all_at(&[5; 100], 1000).expect("write");
-        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
-        lock_buffer(&slots.open(SlotId(1), 8192)).fill(7);
-        let parts = [part(0, 100, 1, 0), part(1000, 100, 1, 100)];
-        // The fence closes while the first part is written.
-        let mut route = through(&fd, Direction::Write).fenced(Fence::closing_after(1));
-        let done = transfer(&mut route, &parts, &slots, &meter);
-        assert_eq!(done, [Ok(100), Err(Access::NotHeld)]);
-        let mut bytes = [0; 100];
-        file.read_exact_at(&mut bytes, 1000).expect("read");
-        assert_eq!(bytes, [5; 100], "another client's by then");
-    }
-
-    #[test]
-    fn a_write_that_waited_for_others_until_the_seat_was_lost_does_not_begin() {
-        let scratch = Scratch::new("batch");
-        let (file, fd) = file(&scratch);
-        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
-        slots.open(SlotId(1), 8192);
-        let (fence, gate) = (Fence::default(), Arc::new(Gate::default()));
-        let route = through(&fd, Direction::Write).fenced(fence.clone());
-        let mut route = route.gated(gate.clone());
-        let inside = gate.enter(Kind::DirectWrite);
-        let done = std::thread::scope(|scope| {
-            let write = || transfer(&mut route, &[part(0, 100, 1, 0)], &slots, &meter);
-            let writing = scope.spawn(write);
-            while !gate.is_waited_for() {
-                std::thread::yield_now();
-            }
-            fence.opens_until(tidegate_sched::Time(0));
-            drop(inside);
-            writing.join().expect("no panic")
-        });
-        assert_eq!(done, [Err(Access::NotHeld)]);
-        assert_eq!(file.metadata().expect("stat").len(), 0);
-    }
-
-    #[test]
-    fn a_read_is_short_at_the_end_of_the_file_only() {
-        let scratch = Scratch::new("batch");
-        let (file, fd) = file(&scratch);
-        file.write_all_at(&[7; 150], 0).expect("write");
-        file.set_len(5000).expect("sparse");
-        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
-        lock_buffer(&slots.open(SlotId(1), 8192)).fill(9);
-        let parts = [
-            part(0, 100, 1, 0),
-            part(100, 100, 1, 100),
-            part(4990, 5, 1, 200),
-        ];
-        let done = transfer(&mut through(&fd, Direction::Read), &parts, &slots, &meter);
-        assert_eq!(done, [Ok(100), Ok(100), Ok(5)]);
-        let buffer = slots.buffer(SlotId(1)).expect("open");
-        assert_eq!(&lock_buffer(&buffer)[148..152], [7, 7, 0, 0]);
-        let parts = [
-            part(4900, 60, 1, 0),
-            part(4960, 60, 1, 60),
-            part(5020, 10, 1, 120),
-        ];
-        let done = transfer(&mut through(&fd, Direction::Read), &parts, &slots, &meter);
-        assert_eq!(done, [Ok(60), Ok(40), Ok(0)]);
-    }
-
-    #[test]
-    fn an_end_that_the_back_end_does_not_confirm_is_read_past() {
-        let scratch = Scratch::new("batch");
-        let (file, fd) = file(&scratch);
-        file.write_all_at(&[7; 150], 0).expect("write");
-        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
-        lock_buffer(&slots.open(SlotId(1), 8192)).fill(9);
-        let parts = [part(100, 100, 1, 0), part(200, 100, 1, 100)];
-        // Another node has written more; this one learns of it when it asks for the size.
-        let grown = file.try_clone().expect("descriptor");
-        let ends = Ends::asking(move || {
-            grown.write_all_at(&[8; 100], 150).expect("write");
-            Ok(250)
-        });
-        let read = |fd: &OwnedFd, ends| {
-            let fd = fd.try_clone().expect("descriptor");
-            let mut route = Route::through_until(fd, Direction::Read, ends);
-            transfer(&mut route, &parts, &slots, &meter)
-        };
-        assert_eq!(read(&fd, ends), [Ok(100), Ok(50)]);
-        let buffer = slots.buffer(SlotId(1)).expect("open");
-        assert_eq!(&lock_buffer(&buffer)[48..52], [7, 7, 8, 8]);
-        assert_eq!(lock_buffer(&buffer)[149..151], [8, 9]);
-        // A back end that contradicts itself is an error, and no short read.
-        let done = read(&fd, Ends::asking(|| Ok(1000)));
-        assert_eq!(done, [Ok(100), Err(Errno::EIO.into())]);
-    }
-
-    #[test]
-    fn more_parts_than_one_system_call_takes() {
-        let scratch = Scratch::new("batch");
-        let (file, fd) = file(&scratch);
-        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
-        lock_buffer(&slots.open(SlotId(1), 8192)).fill(3);
-        let parts: Vec<_> = (0..1500).map(|i| part(i * 2, 2, 1, i as u32 * 2)).collect();
-        let done = transfer(&mut through(&fd, Direction::Write), &parts, &slots, &meter);
-        assert!(done.iter().all(|done| *done == Ok(2)));
-        assert_eq!(meter.syscalls.load(Ordering::Relaxed), 2);
-        assert_eq!(file.metadata().expect("stat").len(), 3000);
-    }
-
-    #[test]
-    fn a_write_that_fills_the_disk_counts_for_what_it_wrote() {
-        let scratch = Scratch::new("batch");
-        let Some(_mount) = Tmpfs::mount(scratch.path(), "64k") else {
-            return;
-        };
-        let (file, fd) = file(&scratch);
-        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
-        slots.open(SlotId(1), 100_000);
-        let parts = [
-            part(0, 10_000, 1, 0),
-            part(10_000, 80_000, 1, 10_000),
-            part(90_000, 10_000, 1, 90_000),
-        ];
-        let done = transfer(&mut through(&fd, Direction::Write), &parts, &slots, &meter);
-        assert_eq!(done[0], Ok(10_000));
-        let within = done[1].expect("some of it fitted");
-        assert!(0 < within && within < 80_000, "{within}");
-        assert_eq!(done[2], Err(Errno::ENOSPC.into()));
-        let len = file.metadata().expect("stat").len();
-        assert_eq!(len, 10_000 + u64::from(within));
-        assert_eq!(meter.bytes.load(Ordering::Relaxed), len);
-    }
-
-    #[test]
-    fn parts_outside_their_slots_are_refused_whole() {
-        let scratch = Scratch::new("batch");
-        let (_, fd) = file(&scratch);
-        let (slots, meter) = (Slots::new(1 << 20), Meter::default());
-        slots.open(SlotId(1), 4096);
-        let outside = [part(0, 10, 1, 0), part(10, 10, 1, 4090)];
-        let overlapping = [part(0, 10, 1, 0), part(10, 10, 1, 5)];
-        let absent = [part(0, 10, 2, 0)];
-        for parts in [&outside[..], &overlapping, &absent] {
-            let done = transfer(&mut through(&fd, Direction::Write), parts, &slots, &meter);
-            assert!(
-                done.iter().all(|done| *done == Err(Errno::EIO.into())),
-                "{done:?}"
-            );
-        }
-        assert_eq!(meter.syscalls.load(Ordering::Relaxed), 0);
     }
 }
+
+impl Route {
+    /// The route to a file. Fails if the file cannot be opened.
+    pub(super) fn find(
+        files: &PosixFiles,
+        handle: Handle,
+        direction: Direction,
+    ) -> Result<Route, Access> {
+        let (direct, gate) = files.direct_and_gate(handle, direction)?;
+        let buffered = match &direct {
+            Some(_) => None,
+            None => Some(files.data_fd(handle, direction)?),
+        };
+        Ok(Route {
+            direction,
+            files: Some((files.clone(), handle)),
+            buffered,
+            direct,
+            gate,
+            fence: files.permit.fence().clone(),
+            ends: match direction {
+                Direction::Read => Ends::of(files, handle),
+                Direction::Write => Ends::default(),
+            },
+        })
+    }
+
+    /// How the bytes from `within` the first slice on move next, and how many of the slices go
+    /// together.
+    fn next(
+        &mut self,
+        mut offset: u64,
+        slices: &[&mut [u8]],
+        within: usize,
+    ) -> Result<(Way, usize), Access> {
+        let Some(direct) = &self.direct else {
+            return Ok((Way::Buffered(self.buffered()?), slices.len()));
+        };
+        let mut fits = slices.iter().enumerate().map(|(index, slice)| {
+            let bytes = &slice[if index == 0 { within } else { 0 }..];
+            let fits = direct.takes(offset, bytes);
+            offset += bytes.len() as u64;
+            fits
+        });
+        let first = fits.next().unwrap_or_default();
+        let count = 1 + fits.take_while(|fits| *fits == first).count();
+        let way = match first {
+            true => Way::Direct(direct.clone()),
+            false => Way::Buffered(self.buffered()?),
+        };
+        Ok((way, count))
+    }
+
+    /// How many of the parts may be written together now: those before the first part whose seat is
+    /// lost.
+    fn allowed(&self, parts: &[IoPart]) -> usize {
+        let open = |part: &&IoPart| !self.fence.is_lost(part.seat);
+        match self.fence.is_closed() {
+            true => 0,
+            false => parts.iter().take_while(open).count(),
+        }
+    }
+
+    /// Notes that the file refused a direct call.
+    fn refused(&mut self) {
+        self.direct = None;
+        if let Some((files, handle)) = &self.files {
+            files.direct_refused(*handle, self.direction);
+        }
+    }
+
+    /// The pass that the thread must hold during a system call.
+    fn pass(&self, way: &Way) -> Option<Pass> {
+        let kind = match (way, self.direction) {
+            (Way::Direct(_), Direction::Read) => return None,
+            (Way::Direct(_), Direction::Write) => Kind::DirectWrite,
+            (Way::Buffered(_), _) => Kind::Buffered,
+        };
+        self.gate.as_ref().map(|gate| gate.enter(kind))
+    }
+
+    fn buffered(&mut self) -> Result<Arc<OwnedFd>, Access> {
+        if let Some(fd) = &self.buffered {
+            return Ok(fd.clone());
+        }
+        let (files, handle) = self.files.as_ref().expect("else it was given");
+        let fd = files.data_fd(*handle, self.direction)?;
+        Ok(self.buffered.insert(fd).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests;

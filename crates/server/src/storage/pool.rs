@@ -2,11 +2,10 @@
 
 mod cached_reads;
 
-use super::batch::{self, Meter};
+use super::batch::{self, Meter, Route};
 use super::pages;
 use super::posix::Ends;
 use super::posix::dead::DeadMount;
-use super::route::Route;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
 use cached_reads::CachedReads;
