@@ -1,17 +1,16 @@
 //! The thread pool: a bounded queue of jobs, threads that execute them, and a queue of completions.
 
-mod cached_reads;
-
 use super::batch::{self, Meter, Route};
 use super::pages;
 use super::posix::Ends;
 use super::posix::dead::DeadMount;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
-use cached_reads::CachedReads;
+use rustix::io::ReadWriteFlags;
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,6 +21,10 @@ use tidegate_wire::{AskedSeat, Handle, Outcome};
 
 /// Stands for the start time of a job on a thread that has no job.
 const IDLE: u64 = u64::MAX;
+
+/// The most bytes of a read that the forwarder's loop itself does: a longer one would delay its
+/// other work for too long.
+const CACHED_READ_MAX: u32 = 64 << 10;
 
 /// The size of the pool, and aids for tests.
 #[derive(Clone, Debug)]
@@ -437,6 +440,71 @@ impl Shared {
         }
         let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         JobResult::Io { parts, device_ns }
+    }
+}
+
+/// Small reads of data in the page cache, which the thread of the forwarder's loop executes at
+/// once. To wake a pool's thread, and to let it sleep again, would take longer than the read.
+struct CachedReads {
+    files: PosixFiles,
+    /// Whether the back end does not support reads that return instead of waiting.
+    unable: AtomicBool,
+}
+
+impl CachedReads {
+    fn new(files: PosixFiles) -> CachedReads {
+        CachedReads {
+            files,
+            unable: AtomicBool::new(false),
+        }
+    }
+
+    /// The result, if the job is such a read and can be executed without waiting.
+    fn try_read(&self, shared: &Shared, work: &Job) -> Option<JobResult> {
+        let Job::Io {
+            handle,
+            direction: Direction::Read,
+            parts,
+        } = work
+        else {
+            return None;
+        };
+        let [part] = &**parts else {
+            return None;
+        };
+        if part.len > CACHED_READ_MAX
+            || self.unable.load(Ordering::Relaxed)
+            || shared.faults.are_set()
+        {
+            return None;
+        }
+        let began = Instant::now();
+        let fd = self.files.open_read_fd(*handle)?;
+        let buffer = shared.slots.buffer(part.slot)?;
+        // A thread may use another part of the buffer, for as long as the back end takes.
+        let mut bytes = buffer.try_lock().ok()?;
+        let begin = part.slot_offset as usize;
+        let place = bytes.get_mut(begin..begin + part.len as usize)?;
+        let into = &mut [IoSliceMut::new(place)];
+        match rustix::io::preadv2(&fd, into, part.offset, ReadWriteFlags::NOWAIT) {
+            Ok(read) if read == part.len as usize => {}
+            // The end of the file, or of what is in the cache.
+            Ok(_) => return None,
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                self.unable.store(true, Ordering::Relaxed);
+                return None;
+            }
+            Err(_) => return None,
+        }
+        shared.reads.calls.fetch_add(1, Ordering::Relaxed);
+        shared.reads.syscalls.fetch_add(1, Ordering::Relaxed);
+        let read = u64::from(part.len);
+        shared.reads.bytes.fetch_add(read, Ordering::Relaxed);
+        let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Some(JobResult::Io {
+            parts: vec![Ok(part.len)],
+            device_ns,
+        })
     }
 }
 
