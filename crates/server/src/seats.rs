@@ -21,7 +21,6 @@ mod persisted_table;
 mod record_place;
 mod room;
 mod spare;
-mod table_memory;
 mod uncached;
 
 pub use etcd::EtcdError;

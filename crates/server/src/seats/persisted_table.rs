@@ -11,10 +11,10 @@
 //! Each page names itself in its spare bytes: its number plus one, or zero where none was written.
 //! A page keeps its place as long as the file exists.
 
+use super::mapped_table::{MAPPED_BYTES, TableMemory};
 use super::marks::Marks;
 use super::record_place;
 use super::room::Room;
-use super::table_memory::{MAPPED_BYTES, TableMemory};
 use super::uncached::{PAGE, Page, UncachedFile};
 use crate::storage::Permit;
 use crate::storage::posix::NOT_HELD;
