@@ -10,9 +10,11 @@
 //! The core turns a call into one or more requests (`calls`, `split`, `fsync`). A request that
 //! changes something waits for a reply slot; every request waits for its seat (`requests`,
 //! `seats`), then for a credit of the session with the forwarder that serves the seat (`sessions`).
-//! The reply either ends the request or has the core send it again (`replies`): to the next
-//! forwarder, after a `recovery` of the seat, or after the core has sent the path of a file whose
-//! handle the forwarder does not know (`resolve`).
+//! A reply ends the request, or makes the core send it again (`replies`). There are three reasons
+//! to send it again. Another forwarder holds the seat: the core asks the forwarders in the order of
+//! their numbers. The seat has a new holder: the core first reclaims its open files and locks there
+//! (`recovery`). The forwarder does not know the file's handle: the core first sends the file's path
+//! (`resolve`).
 
 mod calls;
 mod errno;
@@ -244,8 +246,8 @@ impl Core {
         self.outputs.pop_front()
     }
 
-    /// When to call [`Core::poll`] again if nothing happens before, on the clock of `now_ns`.
-    /// Nothing may be due then.
+    /// When to call [`Core::poll`] again if nothing happens before, on the clock of `now_ns`. The
+    /// time may be too early; `poll` then returns None.
     pub fn wake_at(&self) -> Option<u64> {
         if self.ending == Some(Ending::Ended) {
             return None;
@@ -283,7 +285,8 @@ impl Core {
         self.payload_max
     }
 
-    /// From now on the core records for each call when each forwarder answered its last part of it.
+    /// From now on the core records, for each call and forwarder, when that forwarder's last reply
+    /// for the call came.
     /// The host must take the record with [`Core::take_served`] when the call ends.
     pub fn note_served(&mut self) {
         self.notes_served = true;

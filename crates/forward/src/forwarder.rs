@@ -3,7 +3,7 @@
 //!
 //! The forwarder checks a request in this order: its session ([`receive`], [`sessions`]), its seat
 //! and reply slot, and the client's right to the file ([`seat_gate`]). Reads, writes and operations
-//! on a whole file then pass the scheduler ([`data_requests`]). Other operations on the back end do
+//! on a whole file (fsync, truncate, fallocate) then pass the scheduler ([`data_requests`]). Other operations on the back end do
 //! not ([`operation_jobs`]). The host's storage executes both as jobs. The rest the forwarder
 //! answers from its own tables ([`open_files`], [`seat_locks`]). [`seat_gate`] sends every reply.
 
@@ -200,8 +200,8 @@ impl Forwarder {
         self.admission(conn, request, PayloadMemory::Pool)
     }
 
-    /// Admits and receives a request at once, whose payload the host need not read first. The host
-    /// has checked a hello's proof before.
+    /// Admits and receives a request in one step, where the host need not read the payload first.
+    /// Of a hello the host has already checked that the client knows the secret.
     pub fn request(
         &mut self,
         now: Time,

@@ -1,5 +1,6 @@
-//! Decides which descriptors the library intercepts: regular files on a mount that tells how to
-//! reach its forwarders.
+//! Decides for which open files the library itself does the reads and writes: regular files on a
+//! mount that says how to reach its forwarders. It takes a file over at the file's third data call,
+//! and at the first where the MPI shim has announced requests.
 
 use crate::descriptors::{self, Kind};
 use crate::libc_next;
@@ -27,8 +28,8 @@ const CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 /// `f_type` of a FUSE file system.
 const FUSE_SUPER_MAGIC: libc::__fsword_t = 0x6573_5546;
 
-/// Device and inode of a regular file on a device without a major number, as on FUSE; None for
-/// other files. The kernel answers by itself, without asking the mount.
+/// Device and inode of a regular file on a device without a major number, as FUSE mounts have; None
+/// for other files. The kernel knows both and does not ask the mount.
 pub(crate) fn identity(fd: c_int) -> Option<Identity> {
     let mut found = MaybeUninit::<libc::statx>::uninit();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
@@ -87,7 +88,7 @@ fn check_flags(fd: c_int, file: &Intercepted) {
     }
 }
 
-/// The file behind a descriptor, which the library intercepts at once because the MPI shim has
+/// The file behind a descriptor. The library takes it over at this call, because the MPI shim has
 /// announced requests for it.
 pub(crate) fn take(state: &State, fd: c_int) -> Option<Arc<Intercepted>> {
     find(state, fd).or_else(|| match descriptors::kind(fd) {
@@ -195,7 +196,7 @@ fn allows(fd: c_int) -> Allows {
     }
 }
 
-/// Whether writes go to the end of the file now.
+/// Whether the open file description has O_APPEND at the moment.
 pub(crate) fn appends(fd: c_int) -> bool {
     // SAFETY: plain numbers.
     let flags = unsafe { libc_next::fcntl64(fd, libc::F_GETFL, 0) };
@@ -275,7 +276,7 @@ fn connected(state: &State, forwarders: String) -> Option<Arc<Client>> {
     made
 }
 
-/// Leaves the file to the kernel from now on, through whatever descriptor.
+/// Leaves the file to the kernel from now on, under all its descriptors.
 pub(crate) fn give_up(state: &State, identity: Identity) {
     let mut files = state.files.write().unwrap_or_else(PoisonError::into_inner);
     let fds: Vec<c_int> = files

@@ -77,13 +77,14 @@ pub struct Parts {
     pub seats: SeatKeeper,
     /// Changes of policy and share rules at run time.
     pub policy_changes: PolicyChanges,
-    /// The secret that TCP clients must prove they know; None accepts every client.
+    /// The site's secret, which every TCP client must prove it knows; None accepts every client.
     pub secret: Option<Secret>,
     /// The largest payload of one frame, in bytes.
     pub payload_max: u32,
     /// The most connections at once.
     pub conns_max: usize,
-    /// How long a connection may keep others waiting, in ns, before the forwarder closes it.
+    /// How long a connection may hold a payload buffer whose bytes it does not send, in ns, before
+    /// the forwarder closes the connection.
     pub stall_ns_max: u64,
     /// How many threads serve connections, the loop's own included.
     pub reactors: usize,
@@ -97,7 +98,7 @@ pub struct Parts {
     pub zero: Zero,
     /// The trace that records requests, if one is configured.
     pub recording: Option<Recording>,
-    /// The service reports that forwarders send each other.
+    /// The service reports that forwarders write for each other.
     pub gossip: Gossip,
 }
 

@@ -1,12 +1,16 @@
 //! Seats: which forwarder serves which part of the files. A forwarder holds a seat by locks on a
 //! file in `.tidegate`, and on several nodes by a lease too (`leased.rs`).
 //!
-//! `.tidegate/seat.N` belongs to seat N. Its holder may lock three bytes. Byte 0 says that the seat
-//! is held, and byte 2 that its holder knows which of the seat's files are open. The seat's owner
-//! locks byte 1 while it waits for a stand-in to release the seat. On one node the kernel drops the
-//! locks when the holder's process ends, however it ends, and not before. There the file also
-//! contains the seat's generation, which each taking increases, and the seat's reply table, which
-//! the next holder finds as the last one left it. With leases, both are in the file of the lease.
+//! Three bytes of the file `.tidegate/seat.N` are locked, on one node and on several:
+//!
+//! - byte 0 by the forwarder that holds seat N,
+//! - byte 1 by the seat's owner, while a stand-in holds the seat and the owner wants it back,
+//! - byte 2 by the holder, once it knows which of the seat's files are open.
+//!
+//! On one node the kernel drops the locks when the holder's process ends, however it ends, and not
+//! before. There the file also contains the seat's generation, which each taking increases, and the
+//! seat's reply table, which the next holder finds as the last one left it. With leases, generation
+//! and reply table are in the file of the lease.
 
 mod claims;
 mod etcd;
@@ -185,8 +189,8 @@ impl Seats {
         Ok(seats)
     }
 
-    /// Why this forwarder must not stand in for others on this export, or None. A start with
-    /// fail-over is then refused with this text.
+    /// Why this forwarder must not stand in for others on this export, such as locks that do not
+    /// reach other nodes; None if it may. A start with fail-over is then refused with this text.
     pub fn fail_over_refusal(&self) -> Option<String> {
         if !self.locks_work {
             return Some(format!(
@@ -257,7 +261,8 @@ impl Seats {
     }
 
     /// Records that the grace period of a seat held here has ended, so that this forwarder knows
-    /// which of the seat's files are open. The caller must then call `PosixFiles::sweep`.
+    /// which of the seat's files are open. The caller then calls `PosixFiles::seat_settled` and
+    /// `PosixFiles::sweep`.
     pub fn settle(&self, seat: u16) -> Result<(), SeatsError> {
         match lock(&self.held).get(&seat) {
             Some(file) => self.try_lock(seat, file, SETTLED_BYTE).map(|_| ()),

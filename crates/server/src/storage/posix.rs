@@ -3,8 +3,9 @@
 //! The root is opened once. Every other file is opened with `openat2`, relative to a directory
 //! below the root, without following symbolic or magic links, and only on the root's own file
 //! system: a mount point below answers EXDEV. A file is known by its handle, which is inode number
-//! and birth time. So a reused inode number is recognised where the back end keeps birth times. A
-//! forwarder that runs as root acts with each caller's ids; any other forwarder ignores them.
+//! and birth time, and the forwarder remembers a path for it. Where the back end keeps no birth
+//! times, a handle of a removed file may reach a new file that got its inode number. A forwarder
+//! that runs as root acts with each caller's ids; any other one serves its own user only.
 
 mod attributes;
 mod bypass;
@@ -50,8 +51,8 @@ pub(crate) const NOT_HELD: &str = "the seat is not held any more";
 #[derive(Clone)]
 pub struct PosixFiles {
     export: Arc<Export>,
-    /// Every call that changes something asks it first. A storage thread's permit is for its
-    /// current job.
+    /// Says whether the seat of a storage thread's current job is still held. The thread asks
+    /// before each call that changes something.
     pub(super) permit: Permit,
 }
 
@@ -78,7 +79,7 @@ impl PosixFiles {
         }
     }
 
-    /// Must be called when the grace period of a seat held here has ended and the seat is settled.
+    /// Must be called after [`PosixFiles::seat_settled`].
     /// Removes the seat's files that have no name and that nobody has reopened, and notes of
     /// renames. Returns the number of removed files.
     pub fn sweep(&self, seat: u16) -> std::io::Result<u64> {
@@ -94,8 +95,8 @@ impl PosixFiles {
         self.export.opens.set_settled(seat, true);
     }
 
-    /// Must be called as soon as a seat is known to be lost, because its next holder knows more
-    /// about its files.
+    /// Must be called as soon as a seat is known to be lost: from then on its next holder decides
+    /// which of its files are open, and this forwarder no longer knows.
     pub fn seat_lost(&self, seat: u16) {
         self.export.opens.set_settled(seat, false);
     }
