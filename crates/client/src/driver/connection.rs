@@ -7,12 +7,12 @@ use super::arena::{Arena, Piece};
 use crate::wire::{Op, Request, frame};
 use bytes::Bytes;
 use rustix::fd::AsFd;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice};
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_net::Stream;
+use tidegate_net::{Outbox, Stream};
 
 /// Largest number of pieces that one system call writes; the kernel allows 1024.
 const PIECES_MAX: usize = 64;
@@ -46,7 +46,7 @@ enum Kept {
 
 #[derive(Default)]
 struct Queue {
-    frames: VecDeque<Frame>,
+    frames: Outbox<Payload>,
     spare: Vec<Vec<u8>>,
     /// A thread writes; other threads only add frames.
     flushing: bool,
@@ -55,31 +55,11 @@ struct Queue {
     broken: bool,
 }
 
-/// Header and body, then the pieces of the payload, and how much of them is already out.
-struct Frame {
-    head: Vec<u8>,
-    payload: Vec<Bytes>,
-    sent: usize,
-    /// The arena's descriptor goes with it.
+/// What follows the header and body of a request.
+struct Payload {
+    pieces: Vec<Bytes>,
+    /// The arena's descriptor goes with the request's first byte.
     offers: bool,
-}
-
-impl Frame {
-    fn len(&self) -> usize {
-        self.head.len() + self.payload.iter().map(Bytes::len).sum::<usize>()
-    }
-
-    /// The parts of the frame that are not written yet.
-    fn rest(&self) -> impl Iterator<Item = &[u8]> {
-        let mut skip = self.sent;
-        let pieces = self.payload.iter().map(|piece| &piece[..]);
-        let pieces = std::iter::once(&self.head[..]).chain(pieces);
-        pieces.filter_map(move |piece| {
-            let skipped = skip.min(piece.len());
-            skip -= skipped;
-            Some(&piece[skipped..]).filter(|rest| !rest.is_empty())
-        })
-    }
 }
 
 impl Connection {
@@ -168,20 +148,15 @@ impl Connection {
     }
 
     /// Adds a frame; `encode` appends header and body.
-    fn push(&self, encode: impl FnOnce(&mut Vec<u8>), payload: Vec<Bytes>, offers: bool) {
+    fn push(&self, encode: impl FnOnce(&mut Vec<u8>), pieces: Vec<Bytes>, offers: bool) {
         let mut queue = self.queue();
         if queue.broken {
             return;
         }
         let mut head = queue.spare.pop().unwrap_or_default();
-        head.clear();
         encode(&mut head);
-        queue.frames.push_back(Frame {
-            head,
-            payload,
-            sent: 0,
-            offers,
-        });
+        let len = pieces.iter().map(Bytes::len).sum();
+        queue.frames.push(head, Payload { pieces, offers }, len);
     }
 
     /// Writes what the socket takes. Drops the frames if the socket is broken; the I/O thread
@@ -193,7 +168,7 @@ impl Connection {
             return;
         }
         queue.flushing = true;
-        let mut batch = VecDeque::new();
+        let mut batch = Outbox::default();
         loop {
             if batch.is_empty() {
                 mem::swap(&mut batch, &mut queue.frames);
@@ -222,7 +197,7 @@ impl Connection {
                 }
                 Err(_) => {
                     queue.broken = true;
-                    queue.frames.clear();
+                    queue.frames = Outbox::default();
                     self.stream.shutdown();
                 }
             }
@@ -250,7 +225,7 @@ impl Connection {
     pub(crate) fn close(&self) {
         let mut queue = self.queue();
         queue.broken = true;
-        queue.frames.clear();
+        queue.frames = Outbox::default();
         drop(queue);
         self.stream.shutdown();
         self.retire();
@@ -275,34 +250,19 @@ impl Connection {
     }
 
     /// Writes frames from the front once; returns the buffers of those that are written whole.
-    fn write(&self, batch: &mut VecDeque<Frame>) -> io::Result<Vec<Vec<u8>>> {
+    fn write(&self, batch: &mut Outbox<Payload>) -> io::Result<Vec<Vec<u8>>> {
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
         // A descriptor goes with the first byte of its frame.
-        let offers = |frame: &Frame| frame.offers && frame.sent == 0;
-        let offer = batch.front().is_some_and(offers);
-        let frames = match offer {
-            true => 1,
-            false => batch.iter().take_while(|frame| !offers(frame)).count(),
-        };
-        let rest = batch.iter().take(frames).flat_map(Frame::rest);
-        let count = pieces
-            .iter_mut()
-            .zip(rest)
-            .map(|(to, piece)| *to = IoSlice::new(piece))
-            .count();
-        let arena = self.arena.as_ref().filter(|_| offer);
+        let offers = batch.payloads().next().is_some_and(|it| it.offers) && !batch.has_begun();
+        let payloads = batch.payloads().enumerate();
+        let together = payloads.take_while(|(at, it)| *at == 0 || !(offers || it.offers));
+        let together = together.map(|(_, it)| it.pieces.iter().map(|piece| &piece[..]));
+        let count = batch.gather(together, &mut pieces);
+        let arena = self.arena.as_ref().filter(|_| offers);
         let descriptor = arena.map(|arena| arena.fd().as_fd());
-        let mut sent = self.stream.send(&pieces[..count], false, descriptor)?;
+        let sent = self.stream.send(&pieces[..count], false, descriptor)?;
         let mut heads = Vec::new();
-        while let Some(frame) = batch.front_mut() {
-            let rest = frame.len() - frame.sent;
-            if sent < rest {
-                frame.sent += sent;
-                break;
-            }
-            sent -= rest;
-            heads.push(batch.pop_front().expect("the front was just seen").head);
-        }
+        batch.advance(sent, |head, _| heads.push(head));
         Ok(heads)
     }
 

@@ -7,7 +7,6 @@ use crate::storage::slots::{Memory, lock_buffer};
 use crate::storage::{SharedMemory, SlotBuffer};
 use std::array;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::{Arc, MutexGuard};
 use tidegate_forward::SlotId;
@@ -51,13 +50,11 @@ impl Sink for Stream {
     }
 }
 
-/// Bytes to send, in order. [`Outbox::is_full`] bounds their number, together with what one pass
+/// Replies to send, in order. [`Outbox::is_full`] bounds their number, together with what one pass
 /// can add.
 #[derive(Default)]
 pub struct Outbox {
-    queue: VecDeque<Outgoing>,
-    /// How many bytes of the first entry were sent.
-    sent: usize,
+    replies: tidegate_net::Outbox<Option<Payload>>,
 }
 
 /// The payload of a reply: the first `len` bytes of a payload buffer.
@@ -81,33 +78,23 @@ pub enum Body {
     Shared(Arc<SharedMemory>),
 }
 
-struct Outgoing {
-    head: Vec<u8>,
-    payload: Option<Payload>,
-}
-
-impl Outgoing {
-    fn len(&self) -> usize {
-        self.head.len() + self.payload.as_ref().map_or(0, |payload| payload.len)
-    }
-}
-
 impl Outbox {
     /// Queues a reply: `encode` appends its header and body, and `payload` follows them.
     pub fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>), payload: Option<Payload>) {
         let mut head = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
         encode(&mut head);
-        self.queue.push_back(Outgoing { head, payload });
+        let len = payload.as_ref().map_or(0, |payload| payload.len);
+        self.replies.push(head, payload, len);
     }
 
     /// Whether nothing is left to send.
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.replies.is_empty()
     }
 
     /// Whether the client must take some replies before the shard reads more of its requests.
     pub fn is_full(&self) -> bool {
-        self.queue.len() >= WAITING_MAX
+        self.replies.len() >= WAITING_MAX
     }
 
     /// Sends as much as the socket takes. Adds to `sent` the payload buffers that are not needed
@@ -119,7 +106,7 @@ impl Outbox {
         traffic: &mut Traffic,
     ) -> io::Result<usize> {
         let mut total = 0;
-        while !self.queue.is_empty() {
+        while !self.replies.is_empty() {
             let spliced = self.is_at_pages();
             let done = match spliced {
                 Some(left) => self.send_pages(stream, left),
@@ -149,28 +136,19 @@ impl Outbox {
 
     /// Drops all unsent replies, and adds their payload buffers to `sent`.
     pub fn drop_all(&mut self, sent: &mut Vec<SlotId>) {
-        sent.extend(
-            self.queue
-                .drain(..)
-                .filter_map(|one| one.payload)
-                .map(|payload| payload.slot),
-        );
-        self.sent = 0;
+        let dropped = self.replies.drop_all().flatten();
+        sent.extend(dropped.map(|payload| payload.slot));
     }
 
     /// How many bytes of pages are to be sent next; None if something else is.
     fn is_at_pages(&self) -> Option<usize> {
-        let first = self.queue.front()?;
-        let left = first.len().checked_sub(self.sent)?;
-        let payload = first
-            .payload
-            .as_ref()
-            .filter(|_| self.sent >= first.head.len())?;
+        let left = self.replies.payload_left()?;
+        let payload = self.replies.payloads().next()?.as_ref()?;
         lock_buffer(&payload.buffer).pages().map(|_| left)
     }
 
     fn send_pages(&self, stream: &impl Sink, left: usize) -> io::Result<usize> {
-        let payload = self.queue.front().and_then(|first| first.payload.as_ref());
+        let payload = self.replies.payloads().next().and_then(Option::as_ref);
         let mut memory = payload.map(|payload| lock_buffer(&payload.buffer));
         match memory.as_mut().and_then(|memory| memory.pages()) {
             Some(pages) => stream.send_pages(pages, left),
@@ -180,55 +158,37 @@ impl Outbox {
 
     /// Sends headers and bytes, up to the first payload that consists of pages.
     fn write_once(&self, stream: &impl Sink) -> io::Result<usize> {
-        let mut guards: [Option<MutexGuard<'_, Memory>>; REPLIES_MAX] = array::from_fn(|_| None);
+        type Bytes<'a> = Option<(MutexGuard<'a, Memory>, usize)>;
+        let mut payloads: [Bytes<'_>; REPLIES_MAX] = array::from_fn(|_| None);
         let mut replies = 0;
         let mut pages = false;
-        for (guard, one) in guards.iter_mut().zip(&self.queue) {
+        for (bytes, payload) in payloads.iter_mut().zip(self.replies.payloads()) {
             replies += 1;
-            if let Some(payload) = &one.payload {
+            if let Some(payload) = payload {
                 let mut memory = lock_buffer(&payload.buffer);
                 pages = memory.pages().is_some();
-                *guard = Some(memory).filter(|_| !pages);
+                *bytes = Some((memory, payload.len)).filter(|_| !pages);
             }
             if pages {
                 break;
             }
         }
         let mut pieces = [IoSlice::new(&[]); 2 * REPLIES_MAX];
-        let (mut count, mut skip) = (0, self.sent);
-        for (guard, one) in guards[..replies].iter().zip(&self.queue) {
-            let head = one.head.len();
-            if skip < head {
-                pieces[count] = IoSlice::new(&one.head[skip..]);
-                count += 1;
-            }
-            let len = one.len() - head;
-            let from = skip.saturating_sub(head);
-            if let Some(bytes) = guard.as_ref().filter(|_| from < len) {
-                pieces[count] = IoSlice::new(&bytes[from..len]);
-                count += 1;
-            }
-            skip = 0;
-        }
+        let bytes = payloads[..replies].iter().map(Option::as_ref);
+        let bytes = bytes.map(|it| it.map(|(memory, len)| &memory[..*len]));
+        let count = self.replies.gather(bytes, &mut pieces);
         stream.send(&pieces[..count], pages)
     }
 
     fn advance(&mut self, count: usize, sent: &mut Vec<SlotId>) {
-        self.sent += count;
-        while let Some(first) = self.queue.front() {
-            if self.sent < first.len() {
-                break;
-            }
-            self.sent -= first.len();
-            let mut one = self.queue.pop_front().expect("it was there");
-            sent.extend(one.payload.map(|payload| payload.slot));
-            one.head.clear();
+        self.replies.advance(count, |head, payload| {
+            sent.extend(payload.map(|payload| payload.slot));
             SPARE.with_borrow_mut(|spare| {
-                if spare.len() < SPARE_MAX && one.head.capacity() <= 4096 {
-                    spare.push(one.head);
+                if spare.len() < SPARE_MAX && head.capacity() <= 4096 {
+                    spare.push(head);
                 }
             });
-        }
+        });
     }
 }
 
