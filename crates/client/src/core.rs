@@ -219,13 +219,13 @@ impl Core {
         self.wall = wall_ns;
         if self.ending == Some(Ending::Ended) {
             if let Input::Call { id, .. } = input {
-                self.done(id, Err(errno::EIO));
+                self.done(id, Err(Errno::IO));
             }
             return;
         }
         match input {
             Input::Call { id, call } => self.call(id, call),
-            Input::Cancel { id } => self.give_up(id, errno::EINTR),
+            Input::Cancel { id } => self.give_up(id, Errno::INTR),
             Input::Connected { forwarder, proof } => self.connected(forwarder, proof),
             Input::ConnectionLost { forwarder, .. } => self.connection_lost(forwarder),
             Input::Received {
@@ -318,7 +318,7 @@ impl Core {
         {
             self.wakes.remove(&(at, wake));
             match wake {
-                Wake::Call(call) => self.give_up(call, errno::ETIMEDOUT),
+                Wake::Call(call) => self.give_up(call, Errno::TIMEDOUT),
                 Wake::Request(id) => self.resume(id),
                 Wake::Seat(seat) => self.end_pause(seat),
                 Wake::Session(forwarder) => self.ping(forwarder),
@@ -345,7 +345,7 @@ impl Core {
             .into_iter()
             .chain(std::mem::take(&mut self.unrouted).into_keys())
         {
-            self.done(id, Err(errno::EIO));
+            self.done(id, Err(Errno::IO));
         }
         self.calls.clear();
         self.requests.clear();

@@ -1,7 +1,6 @@
 //! Calls: how the core divides them into requests, how they end, and what happens when a caller
 //! stops waiting.
 
-use super::errno::*;
 use super::replies::Settled;
 use super::requests::{Id, Pending, Purpose, Target};
 use super::split::{Block, Part, assemble, bytes_max, chain, split, written};
@@ -52,10 +51,10 @@ impl Core {
     pub(super) fn call(&mut self, id: CallId, mut call: Call) {
         self.stats.calls += 1;
         if self.ending.is_some() {
-            return self.done(id, Err(EIO));
+            return self.done(id, Err(Errno::IO));
         }
         if call.deadline_ns.is_some_and(|at| at <= self.now) {
-            return self.done(id, Err(ETIMEDOUT));
+            return self.done(id, Err(Errno::TIMEDOUT));
         }
         fit(&mut call);
         if let Err(errno) = check(&call, self.sessions.len()) {
@@ -89,7 +88,7 @@ impl Core {
                 self.begin_fsync(id, call, handle, data_only);
             }
             Op::Append { .. } if call.payload.len() > self.payload_max as usize => {
-                self.end_call(id, call.deadline_ns, Err(EMSGSIZE));
+                self.end_call(id, call.deadline_ns, Err(Errno::MSGSIZE));
             }
             op => {
                 let seat = layout.seat_of_op(op, root.handle);
@@ -351,7 +350,7 @@ fn data_of(payload: Bytes) -> Data {
 
 fn single_answer(mut parts: Vec<Part>) -> Result<Answer, Errno> {
     let result = parts.pop().and_then(|part| part.result);
-    let (outcome, payload) = result.unwrap_or(Err(EPROTO))?;
+    let (outcome, payload) = result.unwrap_or(Err(Errno::PROTO))?;
     let data = data_of(payload);
     Ok(Answer { outcome, data })
 }
@@ -382,7 +381,7 @@ fn fit(call: &mut Call) {
 fn check(call: &Call, forwarders: usize) -> Result<(), Errno> {
     let carries = matches!(call.op, Op::Write { .. } | Op::Append { .. });
     if !carries && !call.payload.is_empty() {
-        return Err(EINVAL);
+        return Err(Errno::INVAL);
     }
     for name in call.op.names().into_iter().flatten() {
         match name {
@@ -391,27 +390,27 @@ fn check(call: &Call, forwarders: usize) -> Result<(), Errno> {
         }
     }
     match &call.op {
-        Op::Read { extents, .. } => check_extents(extents, EINVAL),
+        Op::Read { extents, .. } => check_extents(extents, Errno::INVAL),
         Op::Write { extents, .. } => {
-            check_extents(extents, EFBIG)?;
-            or(extents.bytes() == call.payload.len() as u64, EINVAL)
+            check_extents(extents, Errno::FBIG)?;
+            or(extents.bytes() == call.payload.len() as u64, Errno::INVAL)
         }
         Op::Symlink { target, .. } => check_target(target),
-        Op::Setxattr { value, .. } => or(value.len() <= XATTR_MAX, E2BIG),
+        Op::Setxattr { value, .. } => or(value.len() <= XATTR_MAX, Errno::TOOBIG),
         Op::SetLock { lock, reclaim, .. } => {
-            or(!reclaim, EINVAL)?;
+            or(!reclaim, Errno::INVAL)?;
             check_lock(lock)
         }
         Op::TestLock { lock, .. } => check_lock(lock),
-        Op::Access { mask, .. } => or(*mask <= 7, EINVAL),
-        Op::Seek { whence, .. } => or((3..=4).contains(whence), EINVAL),
-        Op::Status | Op::Drain { .. } => or(call.forwarder < forwarders, EINVAL),
+        Op::Access { mask, .. } => or(*mask <= 7, Errno::INVAL),
+        Op::Seek { whence, .. } => or((3..=4).contains(whence), Errno::INVAL),
+        Op::Status | Op::Drain { .. } => or(call.forwarder < forwarders, Errno::INVAL),
         Op::SetPolicy { text, .. } | Op::SetShares { text, .. } => {
-            or(call.forwarder < forwarders, EINVAL)?;
-            or(text.len() <= POLICY_MAX, E2BIG)
+            or(call.forwarder < forwarders, Errno::INVAL)?;
+            or(text.len() <= POLICY_MAX, Errno::TOOBIG)
         }
         // Only the core itself asks for these.
-        session_ops!() | path_ops!() | Op::CancelLock { .. } | Op::ReclaimDone => Err(EINVAL),
+        session_ops!() | path_ops!() | Op::CancelLock { .. } | Op::ReclaimDone => Err(Errno::INVAL),
         look_ops!() | name_ops!() | attribute_ops!() | content_ops!() => Ok(()),
         open_ops!() | lock_ops!() => Ok(()),
     }
@@ -422,24 +421,24 @@ fn or(holds: bool, errno: Errno) -> Result<(), Errno> {
 }
 
 fn check_name(name: &[u8]) -> Result<(), Errno> {
-    or(!name.is_empty(), ENOENT)?;
-    or(name.len() <= NAME_MAX, ENAMETOOLONG)?;
-    or(name_is_valid(name), EINVAL)
+    or(!name.is_empty(), Errno::NOENT)?;
+    or(name.len() <= NAME_MAX, Errno::NAMETOOLONG)?;
+    or(name_is_valid(name), Errno::INVAL)
 }
 
 fn check_target(target: &[u8]) -> Result<(), Errno> {
-    or(!target.is_empty(), ENOENT)?;
-    or(target.len() < PATH_MAX, ENAMETOOLONG)?;
-    or(!target.contains(&0), EINVAL)
+    or(!target.is_empty(), Errno::NOENT)?;
+    or(target.len() < PATH_MAX, Errno::NAMETOOLONG)?;
+    or(!target.contains(&0), Errno::INVAL)
 }
 
 fn check_xattr_name(name: &[u8]) -> Result<(), Errno> {
-    or((1..=NAME_MAX).contains(&name.len()), ERANGE)?;
-    or(!name.contains(&0), EINVAL)
+    or((1..=NAME_MAX).contains(&name.len()), Errno::RANGE)?;
+    or(!name.contains(&0), Errno::INVAL)
 }
 
 fn check_lock(lock: &Lock) -> Result<(), Errno> {
-    or(lock.start <= lock.end, EINVAL)
+    or(lock.start <= lock.end, Errno::INVAL)
 }
 
 /// Checks that extents ascend, are disjoint, and end where files can end, and that none is empty
@@ -449,8 +448,8 @@ fn check_extents(extents: &Extents, beyond: Errno) -> Result<(), Errno> {
     for extent in extents.iter() {
         let end = extent.offset.checked_add(extent.len).ok_or(beyond)?;
         or(end <= i64::MAX as u64, beyond)?;
-        or(extent.offset >= from, EINVAL)?;
-        or(extent.len > 0 || extents.rest.is_empty(), EINVAL)?;
+        or(extent.offset >= from, Errno::INVAL)?;
+        or(extent.len > 0 || extents.rest.is_empty(), Errno::INVAL)?;
         from = end;
     }
     Ok(())

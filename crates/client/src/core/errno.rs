@@ -1,5 +1,4 @@
-//! Error numbers as Linux on x86-64 numbers them: the type, and those with which the core itself
-//! answers.
+//! Error numbers as Linux numbers them: the type, and those that the client names.
 
 use rustix::io::Errno as Linux;
 use std::fmt;
@@ -12,8 +11,10 @@ pub struct Errno(pub i32);
 #[allow(missing_docs)] // Each is the errno of its name.
 impl Errno {
     pub const ACCES: Errno = Errno(Linux::ACCESS.raw_os_error());
+    pub const AGAIN: Errno = Errno(Linux::AGAIN.raw_os_error());
     pub const BADF: Errno = Errno(Linux::BADF.raw_os_error());
     pub const BUSY: Errno = Errno(Linux::BUSY.raw_os_error());
+    pub const CONNREFUSED: Errno = Errno(Linux::CONNREFUSED.raw_os_error());
     pub const EXIST: Errno = Errno(Linux::EXIST.raw_os_error());
     pub const FBIG: Errno = Errno(Linux::FBIG.raw_os_error());
     pub const INTR: Errno = Errno(Linux::INTR.raw_os_error());
@@ -21,12 +22,15 @@ impl Errno {
     pub const IO: Errno = Errno(Linux::IO.raw_os_error());
     pub const ISDIR: Errno = Errno(Linux::ISDIR.raw_os_error());
     pub const LOOP: Errno = Errno(Linux::LOOP.raw_os_error());
+    pub const MSGSIZE: Errno = Errno(Linux::MSGSIZE.raw_os_error());
     pub const NAMETOOLONG: Errno = Errno(Linux::NAMETOOLONG.raw_os_error());
     pub const NOENT: Errno = Errno(Linux::NOENT.raw_os_error());
     pub const NOTCONN: Errno = Errno(Linux::NOTCONN.raw_os_error());
     pub const NOTDIR: Errno = Errno(Linux::NOTDIR.raw_os_error());
     pub const OPNOTSUPP: Errno = Errno(Linux::OPNOTSUPP.raw_os_error());
     pub const PERM: Errno = Errno(Linux::PERM.raw_os_error());
+    pub const PROTO: Errno = Errno(Linux::PROTO.raw_os_error());
+    pub const RANGE: Errno = Errno(Linux::RANGE.raw_os_error());
     pub const STALE: Errno = Errno(Linux::STALE.raw_os_error());
     pub const TIMEDOUT: Errno = Errno(Linux::TIMEDOUT.raw_os_error());
     pub const TOOBIG: Errno = Errno(Linux::TOOBIG.raw_os_error());
@@ -45,18 +49,3 @@ impl From<Errno> for io::Error {
         io::Error::from_raw_os_error(errno.0)
     }
 }
-
-pub(super) const ENOENT: Errno = Errno(2);
-pub(super) const EINTR: Errno = Errno(4);
-pub(super) const EIO: Errno = Errno(5);
-pub(super) const E2BIG: Errno = Errno(7);
-pub(super) const EAGAIN: Errno = Errno(11);
-pub(super) const EINVAL: Errno = Errno(22);
-pub(super) const EFBIG: Errno = Errno(27);
-pub(super) const ERANGE: Errno = Errno(34);
-pub(super) const ENAMETOOLONG: Errno = Errno(36);
-pub(super) const EPROTO: Errno = Errno(71);
-pub(super) const EMSGSIZE: Errno = Errno(90);
-pub(super) const ETIMEDOUT: Errno = Errno(110);
-pub(super) const ECONNREFUSED: Errno = Errno(111);
-pub(super) const ESTALE: Errno = Errno(116);

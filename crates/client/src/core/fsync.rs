@@ -6,7 +6,6 @@
 //! once.
 
 use super::calls::{FsyncPart, Kind};
-use super::errno::EIO;
 use super::requests::{Id, Pending, Place, Purpose, Target};
 use super::split::Part;
 use super::types::{Call, CallId};
@@ -94,7 +93,7 @@ impl Core {
                     "node {host:#x} (boot {boot:#x}) is gone with writes that were not stable"
                 ));
                 drop(self.remove(id));
-                self.fsynced(call, number, Err(EIO));
+                self.fsynced(call, number, Err(Errno::IO));
             }
         }
     }
@@ -173,7 +172,7 @@ impl Core {
 
     /// Takes in a node's answer to an fsync, or the loss of the node.
     pub(super) fn fsynced(&mut self, call: CallId, number: usize, result: Result<(), Errno>) {
-        let lost = result == Err(EIO);
+        let lost = result == Err(Errno::IO);
         if let Some(active) = self.calls.get(&call)
             && let Kind::Fsync(handle, parts) = &active.kind
             && (result.is_ok() || lost)

@@ -1,7 +1,6 @@
 //! Handles replies: each ends its request or makes the core send it elsewhere, and some carry news
 //! that the core records.
 
-use super::errno::{ECONNREFUSED, EPROTO};
 use super::hints::{Service, ServiceDelta};
 use super::requests::{Id, LATER, Pending, Place, Purpose, Target};
 use super::{Core, Ending, OpenModes};
@@ -100,7 +99,7 @@ impl Core {
             Err(Status::NewGeneration) if by_seat => {
                 self.new_generation(forwarder, id, reply.generation);
             }
-            Err(_) => self.settled(forwarder, id, Err(EPROTO)),
+            Err(_) => self.settled(forwarder, id, Err(Errno::PROTO)),
         }
     }
 
@@ -158,7 +157,7 @@ impl Core {
                 self.path_resolved(forwarder, handle, Ok(()));
             }
             Purpose::Part { .. } if !pending.abandoned => {
-                self.settled(forwarder, id, Err(ECONNREFUSED));
+                self.settled(forwarder, id, Err(Errno::CONNREFUSED));
             }
             _ => drop(self.remove(id)),
         }
@@ -169,7 +168,7 @@ impl Core {
     fn learn(&mut self, forwarder: usize, pending: &Pending, result: &Settled) {
         let wanted = !pending.abandoned;
         match (&pending.op, result) {
-            (Op::Lookup { parent, name }, Err(super::errno::ENOENT)) => {
+            (Op::Lookup { parent, name }, Err(Errno::NOENT)) => {
                 self.names.removed(*parent, name);
             }
             (op, Ok((outcome, _))) => {

@@ -1,6 +1,5 @@
 //! Requests from their start to their end: what each waits for, and how the core sends it.
 
-use super::errno::EAGAIN;
 use super::locks::{LockKey, key_of};
 use super::types::{CallId, Output};
 use super::{Core, Wake};
@@ -361,7 +360,7 @@ impl Core {
     /// Whether the core asks again for a refused lock: its caller wanted to wait.
     pub(super) fn polls_again(&self, id: Id, errno: Errno) -> bool {
         let pending = self.requests.get(&id);
-        errno == EAGAIN && pending.is_some_and(|it| it.polled && !it.abandoned)
+        errno == Errno::AGAIN && pending.is_some_and(|it| it.polled && !it.abandoned)
     }
 
     /// Removes a request from wherever it waits, and frees its reply slot for the next.

@@ -1,7 +1,6 @@
 //! Files whose handle a forwarder does not know: the client sends it their paths.
 
 use super::Core;
-use super::errno::{ENOENT, ESTALE};
 use super::names::Key;
 use super::requests::{Id, Pending, Place, Purpose, Target};
 use crate::core::Errno;
@@ -47,7 +46,7 @@ impl Core {
         let files = files.map(|handle| (handle, self.paths(handle)));
         let files: Vec<_> = files.filter(|(_, paths)| !paths.is_empty()).collect();
         if files.is_empty() || !tries_left {
-            return self.settled(forwarder, id, Err(ESTALE));
+            return self.settled(forwarder, id, Err(Errno::STALE));
         }
         if let Some(pending) = self.requests.get_mut(&id) {
             pending.place = Place::Resolving;
@@ -143,7 +142,7 @@ impl Core {
         if let (Err(errno), Some(resolving)) = (found, self.resolving.get_mut(&(forwarder, handle)))
         {
             // A forwarder that cannot look does not say that there is nothing.
-            if !matches!(errno, ESTALE | ENOENT) {
+            if !matches!(errno, Errno::STALE | Errno::NOENT) {
                 resolving.refused.get_or_insert(errno);
             }
             if self.tell_path(forwarder, handle) {
@@ -153,7 +152,9 @@ impl Core {
         let Some(resolving) = self.resolving.remove(&(forwarder, handle)) else {
             return;
         };
-        let missing = found.is_err().then(|| resolving.refused.unwrap_or(ESTALE));
+        let missing = found
+            .is_err()
+            .then(|| resolving.refused.unwrap_or(Errno::STALE));
         for id in resolving.waiters {
             let Some(pending) = self.requests.get_mut(&id) else {
                 continue;

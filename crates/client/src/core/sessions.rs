@@ -1,7 +1,6 @@
 //! Sessions with forwarders. The client opens one when a request needs it, keeps within its
 //! credits, and renews its lease.
 
-use super::errno::EPROTO;
 use super::requests::{Id, Ids, Pending, Place, Purpose, Target};
 use super::seats::Seat;
 use super::types::Output;
@@ -218,7 +217,7 @@ impl Core {
                 let errno = Errno(i32::from(*errno));
                 self.refused(forwarder, errno, errno.to_string());
             }
-            _ => self.refused(forwarder, EPROTO, EPROTO.to_string()),
+            _ => self.refused(forwarder, Errno::PROTO, Errno::PROTO.to_string()),
         }
         true
     }
@@ -278,7 +277,7 @@ impl Core {
             stripe: granted.stripe,
         };
         if let Some(why) = self.misplaced(forwarder, granted) {
-            return self.refused(forwarder, EPROTO, why);
+            return self.refused(forwarder, Errno::PROTO, why);
         }
         self.export = Some(granted.export);
         self.epoch_of_hello(forwarder, granted, middle);

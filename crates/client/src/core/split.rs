@@ -1,6 +1,5 @@
 //! Splits a read or write of any length into requests, and joins their answers to one.
 
-use super::errno::EPROTO;
 use super::replies::Settled;
 use super::requests::Id;
 use crate::core::{Data, Errno};
@@ -185,7 +184,7 @@ pub(super) fn assemble(parts: Vec<Part>) -> Result<Data, Errno> {
                 for ((start, extent), len) in part.ranges().zip(lens.iter()) {
                     let end = at + len as usize;
                     if end > payload.len() || u64::from(len) > extent.len {
-                        return Err(EPROTO);
+                        return Err(Errno::PROTO);
                     }
                     pieces.push((start, extent.len, Ok(payload.slice(at..end))));
                     at = end;
@@ -252,7 +251,7 @@ pub(super) fn written(parts: Vec<Part>) -> Result<u64, Errno> {
 fn errno_of(result: &Option<Settled>) -> Errno {
     match result {
         Some(Err(errno)) => *errno,
-        _ => EPROTO,
+        _ => Errno::PROTO,
     }
 }
 
@@ -357,6 +356,6 @@ mod tests {
         let left = parts([Err(Errno(28)), wrote(), wrote()]);
         assert_eq!(written(left), Err(Errno(28)));
         let other = Ok((Outcome::Done, Bytes::new()));
-        assert_eq!(written(parts([other])), Err(EPROTO));
+        assert_eq!(written(parts([other])), Err(Errno::PROTO));
     }
 }
