@@ -24,21 +24,23 @@
 //! status is not 0. A payload in shared memory does not follow the body; the header states its
 //! length all the same.
 
-mod bytes;
 mod error;
-mod op;
 mod reply;
 mod request;
 #[cfg(test)]
 mod tests;
 
-pub use bytes::name_is_valid;
 pub use error::FrameError;
-pub use op::op_code;
 pub use reply::{decode_reply, encode_reply, encode_reply_shared};
-pub use request::{decode_request, decode_request_shared, encode_request, encode_request_shared};
+pub use request::{
+    decode_request, decode_request_shared, encode_request, encode_request_shared, op_code,
+};
 
-use crate::message::BODY_MAX;
+use crate::message::{
+    BODY_MAX, CHUNK_MIN, Handle, Lock, LockFamily, LockKind, NAME_MAX, Name, PAYLOAD_LIMIT,
+    Pipeline, Pipelining,
+};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Length of the header, in bytes.
@@ -212,4 +214,233 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N]
         .try_into()
         .expect("a slice of N bytes is an array of N bytes")
+}
+
+/// Whether these bytes are a valid name in a directory: 1 to 255 bytes, no `/` or NUL, not `.` or
+/// `..`.
+pub fn name_is_valid(name: &[u8]) -> bool {
+    (1..=NAME_MAX).contains(&name.len())
+        && name != b"."
+        && name != b".."
+        && !name.iter().any(|&b| b == b'/' || b == 0)
+}
+
+/// Takes fields from the front of a body.
+struct Reader<'a> {
+    left: &'a [u8],
+}
+
+type Read<T> = Result<T, FrameError>;
+
+impl<'a> Reader<'a> {
+    fn new(body: &'a [u8]) -> Reader<'a> {
+        Reader { left: body }
+    }
+
+    /// All bytes must have been taken.
+    fn end(self) -> Read<()> {
+        if self.left.is_empty() {
+            Ok(())
+        } else {
+            Err(FrameError::Trailing)
+        }
+    }
+
+    fn take(&mut self, len: usize) -> Read<&'a [u8]> {
+        let (taken, left) = self
+            .left
+            .split_at_checked(len)
+            .ok_or(FrameError::Truncated)?;
+        self.left = left;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
+        let (taken, left) = self
+            .left
+            .split_first_chunk::<N>()
+            .ok_or(FrameError::Truncated)?;
+        self.left = left;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Read<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn u16(&mut self) -> Read<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Read<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Read<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn i64(&mut self) -> Read<i64> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    fn bool(&mut self) -> Read<bool> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(FrameError::Invalid("a yes or no")),
+        }
+    }
+
+    /// Bytes with a 32-bit length in front.
+    fn blob(&mut self, max: usize, what: &'static str) -> Read<Box<[u8]>> {
+        let len = self.u32()? as usize;
+        if len > max {
+            return Err(FrameError::Invalid(what));
+        }
+        self.take(len).map(Box::from)
+    }
+
+    fn name(&mut self) -> Read<Name> {
+        let len = usize::from(self.u8()?);
+        let name = self.take(len)?;
+        if name_is_valid(name) {
+            Ok(Box::from(name))
+        } else {
+            Err(FrameError::Invalid("a name"))
+        }
+    }
+
+    fn handle(&mut self) -> Read<Handle> {
+        Ok(Handle {
+            inode: self.u64()?,
+            birth: self.u64()?,
+        })
+    }
+
+    fn pipeline(&mut self) -> Read<Pipeline> {
+        let mode = Pipelining::ALL.get(usize::from(self.u8()?)).copied();
+        let mode = mode.ok_or(FrameError::Invalid("a way of pipelining"))?;
+        let chunk_bytes = self.u32()?;
+        if !(CHUNK_MIN..=PAYLOAD_LIMIT).contains(&chunk_bytes) {
+            return Err(FrameError::Invalid("the length of a chunk"));
+        }
+        Ok(Pipeline { mode, chunk_bytes })
+    }
+
+    fn family(&mut self) -> Read<LockFamily> {
+        match self.u8()? {
+            0 => Ok(LockFamily::Range),
+            1 => Ok(LockFamily::Whole),
+            _ => Err(FrameError::Invalid("a lock's family")),
+        }
+    }
+
+    fn lock(&mut self) -> Read<Lock> {
+        let lock = Lock {
+            family: self.family()?,
+            kind: match self.u8()? {
+                0 => LockKind::Shared,
+                1 => LockKind::Exclusive,
+                2 => LockKind::None,
+                _ => return Err(FrameError::Invalid("a lock's kind")),
+            },
+            owner: self.u64()?,
+            pid: self.u32()?,
+            start: self.u64()?,
+            end: self.u64()?,
+        };
+        if lock.start > lock.end {
+            return Err(FrameError::Invalid("a lock's range"));
+        }
+        Ok(lock)
+    }
+
+    /// A 16-bit count of at least one.
+    fn count(&mut self, max: usize, what: &'static str) -> Read<usize> {
+        let count = usize::from(self.u16()?);
+        if (1..=max).contains(&count) {
+            Ok(count)
+        } else {
+            Err(FrameError::Invalid(what))
+        }
+    }
+}
+
+/// Appends fields to a body.
+trait Writer {
+    fn u8(&mut self, value: u8);
+    fn u16(&mut self, value: u16);
+    fn u32(&mut self, value: u32);
+    fn u64(&mut self, value: u64);
+    fn i64(&mut self, value: i64);
+    fn blob(&mut self, bytes: &[u8]);
+    fn name(&mut self, name: &[u8]);
+    fn handle(&mut self, handle: Handle);
+    fn pipeline(&mut self, pipeline: Pipeline);
+    fn lock(&mut self, lock: &Lock);
+}
+
+/// Code of a lock family.
+fn family_code(family: LockFamily) -> u8 {
+    match family {
+        LockFamily::Range => 0,
+        LockFamily::Whole => 1,
+    }
+}
+
+impl Writer for Vec<u8> {
+    fn u8(&mut self, value: u8) {
+        self.push(value);
+    }
+
+    fn u16(&mut self, value: u16) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn i64(&mut self, value: i64) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn blob(&mut self, bytes: &[u8]) {
+        self.u32(bytes.len() as u32);
+        self.extend_from_slice(bytes);
+    }
+
+    fn name(&mut self, name: &[u8]) {
+        debug_assert!(name.len() <= NAME_MAX, "a name beyond its bound");
+        self.u8(name.len() as u8);
+        self.extend_from_slice(name);
+    }
+
+    fn handle(&mut self, handle: Handle) {
+        self.u64(handle.inode);
+        self.u64(handle.birth);
+    }
+
+    fn pipeline(&mut self, pipeline: Pipeline) {
+        self.u8(pipeline.mode as u8);
+        self.u32(pipeline.chunk_bytes);
+    }
+
+    fn lock(&mut self, lock: &Lock) {
+        self.u8(family_code(lock.family));
+        self.u8(match lock.kind {
+            LockKind::Shared => 0,
+            LockKind::Exclusive => 1,
+            LockKind::None => 2,
+        });
+        self.u64(lock.owner);
+        self.u32(lock.pid);
+        self.u64(lock.start);
+        self.u64(lock.end);
+    }
 }

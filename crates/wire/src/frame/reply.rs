@@ -1,10 +1,9 @@
 //! Encodes and decodes replies.
 
-use super::bytes::{Reader, Writer};
-use super::{FLAG_REPLY, FLAG_SHARED, Fields, FrameError, Header, begin, seal};
+use super::{FLAG_REPLY, FLAG_SHARED, Fields, FrameError, Header, Reader, Writer, begin, seal};
 use crate::message::{
-    ADDRESS_MAX, ADDRESSES_MAX, BODY_MAX, EXTENTS_MAX, Entry, ExportId, HelloReply, Lens, Listed,
-    OpKind, Outcome, PAYLOAD_LIMIT, Reply, ReplyKind, Statfs, Status,
+    ADDRESS_MAX, ADDRESSES_MAX, Attr, BODY_MAX, EXTENTS_MAX, Entry, ExportId, HelloReply, Lens,
+    Listed, OpKind, Outcome, PAYLOAD_LIMIT, Reply, ReplyKind, Statfs, Status,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -126,7 +125,7 @@ fn encode_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
     match outcome {
         Outcome::Done => {}
         Outcome::Hello(hello) => encode_hello(hello, out),
-        Outcome::Attr(attr) => out.attr(attr),
+        Outcome::Attr(attr) => encode_attr(attr, out),
         Outcome::Removed(handle) => {
             out.u8(u8::from(handle.is_some()));
             handle.iter().for_each(|handle| out.handle(*handle));
@@ -155,7 +154,7 @@ fn decode_outcome(kind: ReplyKind, body: &mut Reader<'_>) -> Result<Outcome, Fra
     Ok(match kind {
         ReplyKind::Done => Outcome::Done,
         ReplyKind::Hello => Outcome::Hello(Box::new(decode_hello(body)?)),
-        ReplyKind::Attr => Outcome::Attr(body.attr()?),
+        ReplyKind::Attr => Outcome::Attr(decode_attr(body)?),
         ReplyKind::Removed => Outcome::Removed(match body.bool()? {
             true => Some(body.handle()?),
             false => None,
@@ -209,7 +208,7 @@ fn encode_hello(hello: &HelloReply, out: &mut Vec<u8>) {
         out.u16(*seat);
         out.u64(*generation);
     }
-    out.attr(&hello.root);
+    encode_attr(&hello.root, out);
 }
 
 fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
@@ -256,7 +255,7 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
     if !ascend || hello.held.iter().any(|held| held.0 >= hello.seats) {
         return Err(FrameError::Invalid("the held seats"));
     }
-    hello.root = body.attr()?;
+    hello.root = decode_attr(body)?;
     Ok(hello)
 }
 
@@ -295,7 +294,7 @@ fn encode_entries(entries: &[Entry], out: &mut Vec<u8>) {
         out.u8(entry.kind);
         out.u64(entry.cookie);
         out.u8(u8::from(entry.attr.is_some()));
-        entry.attr.iter().for_each(|attr| out.attr(attr));
+        entry.attr.iter().for_each(|attr| encode_attr(attr, out));
     }
 }
 
@@ -310,7 +309,7 @@ fn decode_entries(body: &mut Reader<'_>) -> Result<Vec<Entry>, FrameError> {
             kind: body.u8()?,
             cookie: body.u64()?,
             attr: match body.bool()? {
-                true => Some(body.attr()?),
+                true => Some(decode_attr(body)?),
                 false => None,
             },
         });
@@ -346,5 +345,37 @@ fn decode_statfs(body: &mut Reader<'_>) -> Result<Statfs, FrameError> {
         files_free: body.u64()?,
         block_size: body.u32()?,
         name_max: body.u32()?,
+    })
+}
+
+fn encode_attr(attr: &Attr, out: &mut Vec<u8>) {
+    out.handle(attr.handle);
+    out.u64(attr.size);
+    out.u64(attr.blocks);
+    out.i64(attr.atime_ns);
+    out.i64(attr.mtime_ns);
+    out.i64(attr.ctime_ns);
+    out.u32(attr.mode);
+    out.u32(attr.nlink);
+    out.u32(attr.uid);
+    out.u32(attr.gid);
+    out.u32(attr.rdev);
+    out.u32(attr.block_size);
+}
+
+fn decode_attr(body: &mut Reader<'_>) -> Result<Attr, FrameError> {
+    Ok(Attr {
+        handle: body.handle()?,
+        size: body.u64()?,
+        blocks: body.u64()?,
+        atime_ns: body.i64()?,
+        mtime_ns: body.i64()?,
+        ctime_ns: body.i64()?,
+        mode: body.u32()?,
+        nlink: body.u32()?,
+        uid: body.u32()?,
+        gid: body.u32()?,
+        rdev: body.u32()?,
+        block_size: body.u32()?,
     })
 }
