@@ -42,7 +42,7 @@ impl Errno {
 pub enum Access {
     /// The file system refused with this errno.
     Errno(Errno),
-    /// The host does not know the handle. The client must first state a path (`Op::Reach`).
+    /// The host does not know the handle. The client must first state a path (`Op::ResolvePath`).
     UnknownHandle,
     /// This forwarder does not hold the call's seat any more. The host tried nothing, or a part.
     NotHeld,
@@ -74,7 +74,7 @@ pub trait Files {
     fn root(&mut self) -> Done<Attr>;
     /// Finds the file of a handle by its path below the root, and remembers it. ESTALE if the path
     /// leads to another file.
-    fn reach(&mut self, handle: Handle, path: &[u8]) -> Done<Attr>;
+    fn resolve_path(&mut self, handle: Handle, path: &[u8]) -> Done<Attr>;
     /// lstat of a name.
     fn lookup(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<Attr>;
     /// fstat. `nlink` does not count a file's hidden name.

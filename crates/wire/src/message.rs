@@ -146,8 +146,8 @@ pub enum Status {
     Errno(u16),
     /// The forwarder does not hold the seat. The client asks another one.
     NotMySeat,
-    /// The forwarder cannot find the file by its handle. The client sends [`Op::Reach`] with a
-    /// path, then the request again.
+    /// The forwarder cannot find the file by its handle. The client sends [`Op::ResolvePath`] with
+    /// a path, then the request again.
     UnknownHandle,
     /// The seat has changed hands; the reply has its generation. The client re-opens its files and
     /// reclaims its locks, then sends the request again.

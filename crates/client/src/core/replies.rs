@@ -65,7 +65,7 @@ impl Core {
         }
         let (seat, purpose) = (pending.seat, pending.purpose);
         let by_seat = pending.target == Target::Seat || pending.purpose == Purpose::Recover;
-        let reaches = matches!(pending.purpose, Purpose::ResolvePath { .. });
+        let resolves = matches!(pending.purpose, Purpose::ResolvePath { .. });
         // A late reply of a former holder does not count: the request goes to the present one.
         if by_seat && reply.generation != 0 && self.is_former(seat, reply.generation) {
             return self.route(id);
@@ -95,7 +95,7 @@ impl Core {
             }
             Err(Status::NotMySeat) if by_seat => self.leave(seat, forwarder, Some(id)),
             // The forwarder cannot ask its back end: requests that wait for the path go to another.
-            Err(Status::NotMySeat) if reaches => self.forwarder_lost(forwarder, id),
+            Err(Status::NotMySeat) if resolves => self.forwarder_lost(forwarder, id),
             Err(Status::NewGeneration) if by_seat => {
                 self.new_generation(forwarder, id, reply.generation);
             }

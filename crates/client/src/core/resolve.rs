@@ -54,7 +54,7 @@ impl Core {
             pending.unreachable = None;
         }
         for (handle, paths) in files {
-            self.reach(forwarder, handle, paths, id);
+            self.resolve_path(forwarder, handle, paths, id);
         }
     }
 
@@ -90,7 +90,13 @@ impl Core {
         moving
     }
 
-    fn reach(&mut self, forwarder: usize, handle: Handle, paths: Vec<Box<[u8]>>, waiter: Id) {
+    fn resolve_path(
+        &mut self,
+        forwarder: usize,
+        handle: Handle,
+        paths: Vec<Box<[u8]>>,
+        waiter: Id,
+    ) {
         if let Some(resolving) = self.resolving.get_mut(&(forwarder, handle)) {
             resolving.waiters.push(waiter);
             return;
@@ -103,7 +109,7 @@ impl Core {
             refused: None,
         };
         self.resolving.insert((forwarder, handle), resolving);
-        self.stats.reaches += 1;
+        self.stats.resolves += 1;
         self.tell_path(forwarder, handle);
     }
 
@@ -125,7 +131,7 @@ impl Core {
             return false;
         };
         resolving.told += 1;
-        let op = Op::Reach { handle, path };
+        let op = Op::ResolvePath { handle, path };
         let target = Target::Forwarder(forwarder);
         self.submit(Pending::new(op, 0, target, Purpose::ResolvePath { handle }));
         true

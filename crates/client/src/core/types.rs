@@ -52,8 +52,8 @@ pub struct Call {
     /// The operation. A read or write may have extents of any length, also none: they are split
     /// over the seats. [`Op::Readdir`] is cut to what fits a reply. Session operations other than
     /// [`Op::Status`], [`Op::SetPolicy`], [`Op::SetShares`] and [`Op::Drain`], as well as
-    /// [`Op::Reach`], [`Op::Application`], [`Op::CancelLock`] and [`Op::ReclaimDone`], are the
-    /// core's own and answered EINVAL.
+    /// [`Op::ResolvePath`], [`Op::Application`], [`Op::CancelLock`] and [`Op::ReclaimDone`], are
+    /// the core's own and answered EINVAL.
     pub op: Op,
     /// User on whose behalf the call is made; None: the client's own.
     pub caller: Option<Caller>,
@@ -297,7 +297,7 @@ pub struct Stats {
     /// Recoveries of seats: the client has sent its opens and locks to a new holder.
     pub recoveries: u64,
     /// Paths that the client has sent to forwarders.
-    pub reaches: u64,
+    pub resolves: u64,
     /// Locks that the client could not reclaim.
     pub locks_lost: u64,
     /// File names that the client remembers now.

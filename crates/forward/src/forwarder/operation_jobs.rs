@@ -70,7 +70,7 @@ impl Forwarder {
             // What names, opens or syncs is read again when the job is done.
             Dispatch::Names | Dispatch::Open => pending.op.clone(),
             Dispatch::WholeFile if pending.kind == OpKind::Fsync => pending.op.clone(),
-            Dispatch::Data(_) | Dispatch::WholeFile | Dispatch::Reach => pending.op.take(),
+            Dispatch::Data(_) | Dispatch::WholeFile | Dispatch::ResolvePath => pending.op.take(),
             Dispatch::BackEnd | Dispatch::Local => pending.op.take(),
         };
         let op = op.expect("no job has the operation");
@@ -86,10 +86,10 @@ impl Forwarder {
     }
 
     pub(super) fn operation_finished(&mut self, key: Key, result: Result<Outcome, Access>) {
-        let reaches = self.requests[key].dispatch == Dispatch::Reach;
+        let resolves = self.requests[key].dispatch == Dispatch::ResolvePath;
         let result = result.map_err(|access| match access {
             // The back end did not say that the path leads elsewhere: it could not be asked.
-            Access::Errno(_) if reaches && self.has_lapsed() => Status::NotMySeat,
+            Access::Errno(_) if resolves && self.has_lapsed() => Status::NotMySeat,
             // Also "not held": the storage thread saw it sooner than this forwarder was told.
             Access::Errno(_) | Access::UnknownHandle | Access::NotHeld => access.into(),
         });
@@ -106,7 +106,7 @@ impl Forwarder {
                 self.begin_next_names(next);
             }
             Dispatch::Open => self.open_finished(key, result),
-            Dispatch::Data(_) | Dispatch::Reach | Dispatch::BackEnd | Dispatch::Local => {
+            Dispatch::Data(_) | Dispatch::ResolvePath | Dispatch::BackEnd | Dispatch::Local => {
                 self.answer(key, result);
             }
         }

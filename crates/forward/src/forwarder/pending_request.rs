@@ -23,7 +23,7 @@ pub(super) enum Dispatch {
     Open,
     /// It makes a file known to this forwarder, whichever seats that holds. The host executes it at
     /// once.
-    Reach,
+    ResolvePath,
     /// The host executes it at once.
     BackEnd,
     /// The forwarder answers it from its own state.
@@ -122,7 +122,7 @@ impl Pending {
 
     /// Whether the request asks the back end but no seat.
     pub(super) fn is_of_no_seat(&self) -> bool {
-        let asks = self.kind == OpKind::Fsync || self.dispatch == Dispatch::Reach;
+        let asks = self.kind == OpKind::Fsync || self.dispatch == Dispatch::ResolvePath;
         asks && !self.active
     }
 
@@ -163,7 +163,7 @@ impl Dispatch {
             content_ops!() => Dispatch::WholeFile,
             name_ops!() => Dispatch::Names,
             Op::Open { .. } => Dispatch::Open,
-            path_ops!() => Dispatch::Reach,
+            path_ops!() => Dispatch::ResolvePath,
             look_ops!() | attribute_ops!() => Dispatch::BackEnd,
             Op::Close { .. } | lock_ops!() | session_ops!() => Dispatch::Local,
         }

@@ -99,7 +99,7 @@ impl Forwarder {
         match pending.dispatch {
             Dispatch::Local => self.run_local(key),
             Dispatch::Data(_) | Dispatch::WholeFile | Dispatch::Names => self.permit(key),
-            Dispatch::Open | Dispatch::Reach | Dispatch::BackEnd => self.permit(key),
+            Dispatch::Open | Dispatch::ResolvePath | Dispatch::BackEnd => self.permit(key),
         }
     }
 
@@ -258,7 +258,9 @@ impl Forwarder {
             Dispatch::WholeFile => self.begin_whole(key),
             Dispatch::Names => self.begin_names(key),
             Dispatch::Open => self.begin_open(key),
-            Dispatch::BackEnd | Dispatch::Reach | Dispatch::Local => self.begin_operation(key),
+            Dispatch::BackEnd | Dispatch::ResolvePath | Dispatch::Local => {
+                self.begin_operation(key)
+            }
         }
     }
 

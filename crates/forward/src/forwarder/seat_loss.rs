@@ -186,7 +186,7 @@ impl Forwarder {
             self.requests[key].wait_until = Some(until);
             self.wake_by(until);
         }
-        if self.requests[key].dispatch == Dispatch::Reach {
+        if self.requests[key].dispatch == Dispatch::ResolvePath {
             self.begin(key);
         } else {
             self.permit(key);

@@ -125,7 +125,7 @@ impl Files for ModelFiles {
         Ok(disk.root())
     }
 
-    fn reach(&mut self, handle: Handle, path: &[u8]) -> Done<Attr> {
+    fn resolve_path(&mut self, handle: Handle, path: &[u8]) -> Done<Attr> {
         let mut inodes = self.call()?;
         let walked = inodes.walk(path).map(|inode| inodes.attr(inode));
         let attr = match walked {

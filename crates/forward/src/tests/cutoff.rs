@@ -27,8 +27,8 @@ fn fsync(handle: Handle) -> Op {
     }
 }
 
-fn reach(handle: Handle) -> Op {
-    Op::Reach {
+fn resolve_path(handle: Handle) -> Op {
+    Op::ResolvePath {
         handle,
         path: b"file"[..].into(),
     }
@@ -129,18 +129,18 @@ fn a_path_that_hangs_with_the_back_end_is_told_elsewhere() {
     let (world, mut host, mut tester) = leased();
     let file = file_of(&world, 0);
     host.hold_jobs = true;
-    let hanging = tester.send(&mut host, reach(file), &[]);
+    let hanging = tester.send(&mut host, resolve_path(file), &[]);
     host.advance(TTL);
     assert_eq!(tester.take(&mut host, &hanging).0, Err(Status::NotMySeat));
     // The call has not returned: others would hang like it.
-    for op in [reach(file), fsync(file)] {
+    for op in [resolve_path(file), fsync(file)] {
         assert_eq!(at_once(&mut host, &mut tester, op), ELSEWHERE);
     }
     while !host.jobs.is_empty() {
         host.run_job();
     }
     assert!(host.replies.is_empty(), "answered once");
-    assert_eq!(at_once(&mut host, &mut tester, reach(file)), None);
+    assert_eq!(at_once(&mut host, &mut tester, resolve_path(file)), None);
     assert_eq!(host.jobs.len(), 1, "the back end is asked again");
 }
 
@@ -164,7 +164,7 @@ fn what_comes_after_the_lapse_waits_a_second_for_the_back_end() {
     host.advance(TTL);
     host.hold_jobs = true;
     // Nothing says yet that the back end does not answer.
-    for op in [reach(file), fsync(file)] {
+    for op in [resolve_path(file), fsync(file)] {
         let request = tester.send(&mut host, op, &[]);
         assert!(host.replies.is_empty());
         host.advance(SECOND);

@@ -321,7 +321,7 @@ fn replay(
                     // What the operation itself removed is not there any more.
                     let _ = tester.call(
                         host,
-                        Op::Reach {
+                        Op::ResolvePath {
                             handle,
                             path: name(path),
                         },
@@ -432,7 +432,7 @@ fn what_cannot_be_looked_up_yet_is_looked_up_before_the_next_change() {
     let path = name("dir");
     other.attr(
         &mut second,
-        Op::Reach {
+        Op::ResolvePath {
             handle: handles.dir,
             path,
         },
@@ -465,7 +465,7 @@ fn a_name_made_by_somebody_else_is_not_taken_for_ours() {
     // Another seat moves an old file to that name.
     let mut files = world.disk.files(&Switch::new());
     for (handle, path) in [(handles.dir, "dir"), (handles.other, "other")] {
-        crate::Files::reach(&mut files, handle, path.as_bytes()).expect("there");
+        crate::Files::resolve_path(&mut files, handle, path.as_bytes()).expect("there");
     }
     let (from, to) = ((handles.other, &b"third"[..]), (handles.dir, &b"new"[..]));
     crate::Files::rename(&mut files, None, from, to, RenameMode::Replace).expect("renamed");

@@ -212,14 +212,14 @@ fn a_path_that_cannot_be_asked_for_is_told_elsewhere() {
     let file = tester.create(&mut host, "file");
     host.advance(TTL);
     host.hold_jobs = true;
-    let reach = Op::Reach {
+    let resolve = Op::ResolvePath {
         handle: file,
         path: b"file"[..].into(),
     };
-    let reaching = tester.send(&mut host, reach, &[]);
+    let resolving = tester.send(&mut host, resolve, &[]);
     // The fence has closed, or the back end has given this node up.
     host.end_jobs(Access::NotHeld);
-    assert_eq!(tester.take(&mut host, &reaching).0, Err(Status::NotMySeat));
+    assert_eq!(tester.take(&mut host, &resolving).0, Err(Status::NotMySeat));
 }
 
 /// A table whose back end may be out of reach.
@@ -408,8 +408,8 @@ fn done_and_lost(op: impl Fn(Handle) -> Op) -> Vec<u8> {
     });
     tester.connect(&mut next, peer(0));
     let path = b"file"[..].into();
-    let reach = Op::Reach { handle: file, path };
-    assert!(tester.call(&mut next, reach).is_ok());
+    let resolve = Op::ResolvePath { handle: file, path };
+    assert!(tester.call(&mut next, resolve).is_ok());
     assert!(tester.again(&mut next, &request, b"bytes").is_ok());
     // By now it has done so itself.
     let effects = world.disk.effects();

@@ -177,11 +177,11 @@ fn locks_are_reclaimed_in_grace_in_which_no_new_ones_are_granted() {
     let asked = other.call(&mut second, test_lock(file));
     assert_eq!(asked, Err(Status::TryLater), "its holder has not told it");
     let waits = other.send(&mut second, lock(file, true, false), &[]);
-    let reach = Op::Reach {
+    let resolve = Op::ResolvePath {
         handle: file,
         path: Box::from(&b"file"[..]),
     };
-    other.call(&mut second, reach).expect("there");
+    other.call(&mut second, resolve).expect("there");
     let got = other.call(&mut second, Op::Getattr { handle: file });
     assert!(got.is_ok(), "everything else is served: {got:?}");
     holder

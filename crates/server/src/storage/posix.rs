@@ -199,7 +199,7 @@ impl Files for PosixFiles {
         self.attr_of_known(&self.export.root)
     }
 
-    fn reach(&mut self, handle: Handle, path: &[u8]) -> Done<Attr> {
+    fn resolve_path(&mut self, handle: Handle, path: &[u8]) -> Done<Attr> {
         self.reach_path(handle, path)
     }
 

@@ -256,7 +256,7 @@ arguments! {
     ShareMemory { bytes: u64 }
     RegisterMemory { bytes: u64, address: u64, key: u64 }
     Drain { undo: bool }
-    Reach { handle: handle, path: path }
+    ResolvePath { handle: handle, path: path }
 
     Lookup { parent: handle, name: name }
     Readdir {

@@ -83,7 +83,7 @@ pub enum Op {
 
     /// Tells the forwarder a path, relative to the export, of a file whose handle it does not know.
     /// Any seat.
-    Reach {
+    ResolvePath {
         /// The file.
         handle: Handle,
         /// Components joined by `/`, no symbolic links, empty for the root.

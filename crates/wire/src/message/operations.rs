@@ -204,7 +204,7 @@ operations! {
     }
     /// Operations that make a file known to a forwarder.
     Path(path_ops) {
-        Reach            6  Attr     Any    reads   [] [];
+        ResolvePath      6  Attr     Any    reads   [] [];
     }
     /// Operations that ask the back end and change nothing.
     Look(look_ops) {

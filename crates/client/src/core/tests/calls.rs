@@ -109,13 +109,13 @@ fn a_file_that_is_not_found_is_reached_by_its_path() {
     });
     let first = rig.next();
     rig.fail(&first, Status::UnknownHandle);
-    let reach = rig.next();
-    let wanted = Op::Reach {
+    let resolve = rig.next();
+    let wanted = Op::ResolvePath {
         handle: file(5),
         path: Box::from(*b"dir"),
     };
-    assert_eq!(reach.request.op, wanted);
-    rig.ok(&reach, Outcome::Attr(attr(file(5))));
+    assert_eq!(resolve.request.op, wanted);
+    rig.ok(&resolve, Outcome::Attr(attr(file(5))));
     let again = rig.next();
     assert_eq!(
         (again.request.id, again.request.reply_slot),
@@ -127,8 +127,8 @@ fn a_file_that_is_not_found_is_reached_by_its_path() {
     rig.call(getattr(file(6)));
     let sent = rig.next();
     rig.fail(&sent, Status::UnknownHandle);
-    let reach = rig.next();
-    assert!(matches!(reach.request.op, Op::Reach { path, .. } if *path == *b"dir/new"));
+    let resolve = rig.next();
+    assert!(matches!(resolve.request.op, Op::ResolvePath { path, .. } if *path == *b"dir/new"));
 }
 
 #[test]
@@ -140,13 +140,13 @@ fn a_file_is_looked_for_at_its_other_names_too() {
     let sent = rig.next();
     rig.fail(&sent, Status::UnknownHandle);
     for name in ["last", "first"] {
-        let reach = rig.next();
-        let named =
-            matches!(&reach.request.op, Op::Reach { path, .. } if **path == *name.as_bytes());
-        assert!(named, "{:?} is not of {name}", reach.request.op);
+        let resolve = rig.next();
+        let op = &resolve.request.op;
+        let named = matches!(op, Op::ResolvePath { path, .. } if **path == *name.as_bytes());
+        assert!(named, "{op:?} is not of {name}");
         match name {
-            "last" => rig.fail(&reach, Status::Errno(2)),
-            _ => rig.ok(&reach, Outcome::Attr(attr(file(5)))),
+            "last" => rig.fail(&resolve, Status::Errno(2)),
+            _ => rig.ok(&resolve, Outcome::Attr(attr(file(5)))),
         }
     }
     let again = rig.next();
@@ -164,10 +164,10 @@ fn a_forwarder_that_cannot_look_does_not_say_that_a_file_is_gone() {
         let id = rig.call(getattr(file(5)));
         let sent = rig.next();
         rig.fail(&sent, Status::UnknownHandle);
-        let reach = rig.next();
-        rig.fail(&reach, Status::Errno(ENOTCONN));
-        let reach = rig.next();
-        rig.fail(&reach, Status::Errno(last));
+        let resolve = rig.next();
+        rig.fail(&resolve, Status::Errno(ENOTCONN));
+        let resolve = rig.next();
+        rig.fail(&resolve, Status::Errno(last));
         assert_eq!(rig.errno(id), i32::from(told));
     }
 }
@@ -181,8 +181,8 @@ fn one_path_is_told_once_for_all_that_wait() {
     sent.iter()
         .for_each(|sent| rig.fail(sent, Status::UnknownHandle));
     assert_eq!(rig.sent.len(), 1);
-    let reach = rig.next();
-    rig.fail(&reach, Status::Errno(2));
+    let resolve = rig.next();
+    rig.fail(&resolve, Status::Errno(2));
     assert_eq!(ids.map(|id| rig.errno(id)), [116, 116]);
 }
 
@@ -202,9 +202,9 @@ fn a_forwarder_that_cannot_ask_for_a_path_is_left_when_it_does_not_serve() {
     let id = rig.call(getattr(file(5)));
     let sent = rig.next();
     rig.fail(&sent, Status::UnknownHandle);
-    let reach = rig.next();
-    assert!(matches!(reach.request.op, Op::Reach { .. }));
-    rig.fail(&reach, Status::NotMySeat);
+    let resolve = rig.next();
+    assert!(matches!(resolve.request.op, Op::ResolvePath { .. }));
+    rig.fail(&resolve, Status::NotMySeat);
     // What waited for the path asks who serves its seat.
     let again = rig.next();
     assert_eq!(again.request.id, sent.request.id);
@@ -220,8 +220,8 @@ fn reaching_does_not_go_on_for_ever() {
     for _ in 0..4 {
         let sent = rig.next();
         rig.fail(&sent, Status::UnknownHandle);
-        let reach = rig.next();
-        rig.ok(&reach, Outcome::Attr(attr(file(5))));
+        let resolve = rig.next();
+        rig.ok(&resolve, Outcome::Attr(attr(file(5))));
     }
     let sent = rig.next();
     rig.fail(&sent, Status::UnknownHandle);
@@ -236,8 +236,8 @@ fn every_new_holder_of_a_seat_may_be_told_a_path() {
     for _ in 0..9 {
         let sent = rig.next();
         rig.fail(&sent, Status::UnknownHandle);
-        let reach = rig.next();
-        rig.ok(&reach, Outcome::Attr(attr(file(5))));
+        let resolve = rig.next();
+        rig.ok(&resolve, Outcome::Attr(attr(file(5))));
         rig.lose(0);
         rig.at(rig.now + 1_000_000_000);
         rig.greet(0, GRANT, &[(0, 1)]);
@@ -264,22 +264,22 @@ fn a_file_that_moves_while_it_is_looked_for_is_found() {
     rig.fail(&sent, Status::UnknownHandle);
     let mut tried = Vec::new();
     let mut look = |rig: &mut Rig| {
-        let reach = rig.next();
-        let Op::Reach { path, .. } = &reach.request.op else {
-            panic!("{:?} is no path", reach.request.op);
+        let resolve = rig.next();
+        let Op::ResolvePath { path, .. } = &resolve.request.op else {
+            panic!("{:?} is no path", resolve.request.op);
         };
         tried.push(String::from_utf8_lossy(path).into_owned());
-        reach
+        resolve
     };
-    let reach = look(&mut rig);
-    rig.fail(&reach, Status::Errno(2));
-    let reach = look(&mut rig);
+    let resolve = look(&mut rig);
+    rig.fail(&resolve, Status::Errno(2));
+    let resolve = look(&mut rig);
     rig.ok(&rename, Outcome::Removed(None));
     rig.succeeded(moved);
     // It was looked for there before the rename was carried out.
-    rig.fail(&reach, Status::Errno(2));
-    let reach = look(&mut rig);
-    rig.ok(&reach, Outcome::Attr(attr(file(5))));
+    rig.fail(&resolve, Status::Errno(2));
+    let resolve = look(&mut rig);
+    rig.ok(&resolve, Outcome::Attr(attr(file(5))));
     assert_eq!(tried, ["before", "after", "after"]);
     let again = rig.next();
     rig.ok(&again, Outcome::Attr(attr(file(5))));
@@ -302,7 +302,7 @@ fn a_forgotten_file_has_no_path_and_an_open_one_keeps_it() {
     rig.call(getattr(file(5)));
     let sent = rig.next();
     rig.fail(&sent, Status::UnknownHandle);
-    assert!(matches!(rig.next().request.op, Op::Reach { path, .. } if *path == *b"f"));
+    assert!(matches!(rig.next().request.op, Op::ResolvePath { path, .. } if *path == *b"f"));
 }
 
 #[test]

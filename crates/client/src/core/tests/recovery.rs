@@ -151,9 +151,9 @@ fn a_lock_that_another_has_now_is_lost_and_logged() {
     let [open, reclaim] = told(&mut rig, 2);
     rig.reply(&reclaim, 2, Err(Status::Errno(11)));
     rig.reply(&open, 2, Err(Status::UnknownHandle));
-    let reach = rig.next();
-    assert!(matches!(reach.request.op, Op::Reach { .. }));
-    rig.reply(&reach, 0, Ok(Outcome::Attr(attr(FILE))));
+    let resolve = rig.next();
+    assert!(matches!(resolve.request.op, Op::ResolvePath { .. }));
+    rig.reply(&resolve, 0, Ok(Outcome::Attr(attr(FILE))));
     let open = rig.next();
     rig.reply(&open, 2, Ok(Outcome::Attr(attr(FILE))));
     assert_eq!(rig.next().request.op, Op::ReclaimDone);

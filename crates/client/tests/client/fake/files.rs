@@ -59,7 +59,7 @@ impl Files {
             Op::Readlink { handle } => self.readlink(handle.inode),
             Op::Status => Ok(Outcome::Text(b"{\"fake\":true}"[..].into())),
             Op::Setattr { handle, set } => self.resize(handle.inode, set.size),
-            Op::Getattr { handle } | Op::Open { handle, .. } | Op::Reach { handle, .. } => {
+            Op::Getattr { handle } | Op::Open { handle, .. } | Op::ResolvePath { handle, .. } => {
                 self.attr(handle.inode).map(Outcome::Attr)
             }
             Op::Ping | Op::Bye | Op::Close { .. } | Op::DropLocks { .. } | Op::ReclaimDone => {

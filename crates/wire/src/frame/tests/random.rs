@@ -404,7 +404,7 @@ impl Random {
                 address: self.next(),
                 key: self.next(),
             },
-            _ => Op::Reach {
+            _ => Op::ResolvePath {
                 handle: self.handle(),
                 path: self.path(),
             },

@@ -93,7 +93,7 @@ fn a_file_that_becomes_known_by_its_path_is_asked_for_once() {
     let mut rig = rig("asked");
     let file = rig.create("file");
     let mut other = rig.other_forwarder();
-    let (reached, count) = asked(|| other.reach(file, b"file"));
+    let (reached, count) = asked(|| other.resolve_path(file, b"file"));
     assert_eq!((reached.expect("there").handle, count), (file, 1));
 }
 

@@ -203,7 +203,7 @@ fn an_open_file_goes_on_working_for_its_owner_whatever_its_mode() {
     );
     // The same at another forwarder, which opens it only now.
     let mut other = rig.other_forwarder();
-    other.reach(file, b"file").expect("reach");
+    other.resolve_path(file, b"file").expect("resolve");
     other.write_at(file, 6, b"x").expect("write");
 }
 
@@ -308,7 +308,7 @@ fn child_of_another_user() {
     assert_eq!(made.uid, 1001);
     let file = made.handle;
     let mut fresh = PosixFiles::open(Path::new(&dir), &ExportOptions::new(LAYOUT)).expect("export");
-    fresh.reach(file, b"file").expect("reach");
+    fresh.resolve_path(file, b"file").expect("resolve");
     fresh
         .write_at(file, 0, b"own")
         .expect("the owner may write to an open file of any mode");

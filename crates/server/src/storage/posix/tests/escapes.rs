@@ -45,7 +45,7 @@ fn nothing_above_or_beside_the_root_can_be_reached() {
         "x/".repeat(3000),
     ];
     for path in tries {
-        let reached = rig.files.reach(secret, path.as_bytes());
+        let reached = rig.files.resolve_path(secret, path.as_bytes());
         assert!(
             matches!(reached, Err(Access::Errno(_))),
             "{path:?}: {reached:?}"
@@ -128,7 +128,10 @@ fn the_hidden_folder_is_invisible() {
             Err(errno(2))
         );
     }
-    assert_eq!(files.reach(inner, b".tidegate/layout"), Err(errno(116)));
+    assert_eq!(
+        files.resolve_path(inner, b".tidegate/layout"),
+        Err(errno(116))
+    );
     assert_eq!(files.attr(inner), Err(Access::UnknownHandle));
     let names: Vec<_> = files.readdir(None, root, 0, 4096, false).expect("readdir");
     assert_eq!(
@@ -143,7 +146,10 @@ fn the_hidden_folder_is_invisible() {
     let own = files.mkdir(None, sub, hidden, 0o755).expect("mkdir").handle;
     assert_eq!(files.lookup(None, sub, hidden).expect("lookup").handle, own);
     assert_eq!(
-        files.reach(own, b"sub/.tidegate").expect("reach").handle,
+        files
+            .resolve_path(own, b"sub/.tidegate")
+            .expect("resolve")
+            .handle,
         own
     );
 }
@@ -171,5 +177,5 @@ fn a_mount_point_below_is_another_export() {
     );
     let inner = std::fs::File::open(rig.path("mounted/inner")).expect("open");
     let inner = sys::handle_of(&sys::stat(inner).expect("stat"));
-    assert!(rig.files.reach(inner, b"mounted/inner").is_err());
+    assert!(rig.files.resolve_path(inner, b"mounted/inner").is_err());
 }

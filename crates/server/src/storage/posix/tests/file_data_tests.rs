@@ -116,7 +116,7 @@ fn everything_can_be_synced_and_measured() {
         rig.files.fsync(rig.root, data_only).expect("directory");
     }
     let mut other = rig.other_forwarder();
-    other.reach(file, b"file").expect("reach");
+    other.resolve_path(file, b"file").expect("resolve");
     other.fsync(file, false).expect("a file not written here");
     let state = rig.files.statfs().expect("statfs");
     assert!(state.blocks > state.blocks_free && state.block_size >= 512 && state.name_max == 255);

@@ -85,9 +85,9 @@ fn a_handle_stays_good_over_renames_of_the_file_and_of_what_is_above() {
     // Another forwarder needs the path, and the right one.
     let mut other = rig.other_forwarder();
     assert_eq!(other.attr(file), Err(Access::UnknownHandle));
-    assert_eq!(other.reach(file, b"dir/file"), Err(errno(116)));
-    assert_eq!(other.reach(file, b"moved"), Err(errno(116)));
-    assert_eq!(other.reach(file, b"out").expect("reach").size, 4);
+    assert_eq!(other.resolve_path(file, b"dir/file"), Err(errno(116)));
+    assert_eq!(other.resolve_path(file, b"moved"), Err(errno(116)));
+    assert_eq!(other.resolve_path(file, b"out").expect("resolve").size, 4);
     rename_by_hand(&rig, "out", "elsewhere");
     assert_eq!(other.attr(file).expect("attr").size, 4);
 }
@@ -110,7 +110,7 @@ fn a_reused_inode_is_another_file() {
         birth: first.birth - 1,
         ..first
     };
-    assert_eq!(other.reach(former, b"first"), Err(errno(116)));
+    assert_eq!(other.resolve_path(former, b"first"), Err(errno(116)));
     assert_eq!(rig.files.attr(former), Err(Access::UnknownHandle));
     rig.files.unlink(None, rig.root, b"first").expect("unlink");
     for number in 0..100 {
@@ -119,7 +119,7 @@ fn a_reused_inode_is_another_file() {
         if made.inode == first.inode {
             assert_ne!(made, first);
             assert_eq!(rig.files.attr(first), Err(Access::UnknownHandle));
-            assert_eq!(other.reach(first, name.as_bytes()), Err(errno(116)));
+            assert_eq!(other.resolve_path(first, name.as_bytes()), Err(errno(116)));
             return;
         }
         // ext4 gives a free inode again once the one before it is free too.
@@ -228,7 +228,10 @@ fn a_small_table_forgets_files_but_not_open_ones() {
     assert!(known <= 65, "{known} files are known");
     assert_eq!(rig.files.attr(made[0]), Err(Access::UnknownHandle));
     assert_eq!(
-        rig.files.reach(made[0], b"f0").expect("reach").handle,
+        rig.files
+            .resolve_path(made[0], b"f0")
+            .expect("resolve")
+            .handle,
         made[0]
     );
 }

@@ -31,17 +31,26 @@ fn an_open_file_is_reached_by_a_path_it_had() {
     rig.rename("old", (rig.root, "between"), Replace);
     rig.rename("between", (dir, "new"), NoReplace);
     assert_eq!(rig.notes(), 1);
-    let reached = rig.other_forwarder().reach(file, b"old").expect("reach");
+    let reached = rig
+        .other_forwarder()
+        .resolve_path(file, b"old")
+        .expect("resolve");
     assert_eq!((reached.handle, reached.nlink), (file, 1));
     // Another file under the old name is not taken for it.
     std::fs::write(rig.path("old"), b"another").expect("write");
     for path in [&b"old"[..], b"between", b"dir/new", b"no/where"] {
-        let reached = rig.other_forwarder().reach(file, path).expect("reach");
+        let reached = rig
+            .other_forwarder()
+            .resolve_path(file, path)
+            .expect("resolve");
         assert_eq!(reached.handle, file);
     }
     rig.files.closed(file).expect("close");
     assert_eq!(rig.notes(), 0);
-    assert_eq!(rig.other_forwarder().reach(file, b"old"), Err(errno(116)));
+    assert_eq!(
+        rig.other_forwarder().resolve_path(file, b"old"),
+        Err(errno(116))
+    );
 }
 
 #[test]
@@ -55,7 +64,10 @@ fn a_rename_by_another_forwarder_is_noted_and_forgotten_by_the_one_that_closes()
         .expect("rename");
     assert_eq!(rig.notes(), 1);
     let mut third = rig.other_forwarder();
-    assert_eq!(third.reach(file, b"old").expect("reach").handle, file);
+    assert_eq!(
+        third.resolve_path(file, b"old").expect("resolve").handle,
+        file
+    );
     rig.files.closed(file).expect("close");
     assert_eq!(rig.notes(), 0);
 }
@@ -69,8 +81,17 @@ fn notes_outlive_the_forwarders_and_go_with_the_sweep() {
     let again = || PosixFiles::open(rig.scratch.path(), &options).expect("export");
     rig.files = again();
     let mut other = again();
-    assert_eq!(other.reach(file, b"old").expect("reach").handle, file);
-    assert_eq!(rig.files.reach(file, b"old").expect("reach").handle, file);
+    assert_eq!(
+        other.resolve_path(file, b"old").expect("resolve").handle,
+        file
+    );
+    assert_eq!(
+        rig.files
+            .resolve_path(file, b"old")
+            .expect("resolve")
+            .handle,
+        file
+    );
     // Its client opens it again: the sweep leaves the note.
     rig.files.opened(None, file, true, true).expect("open");
     for seat in 0..LAYOUT.seats {
@@ -92,8 +113,14 @@ fn an_exchange_notes_both() {
     rig.rename("one", (rig.root, "two"), Exchange);
     assert_eq!(rig.notes(), 2);
     let mut other = rig.other_forwarder();
-    assert_eq!(other.reach(one, b"one").expect("reach").handle, one);
-    assert_eq!(other.reach(two, b"two").expect("reach").handle, two);
+    assert_eq!(
+        other.resolve_path(one, b"one").expect("resolve").handle,
+        one
+    );
+    assert_eq!(
+        other.resolve_path(two, b"two").expect("resolve").handle,
+        two
+    );
     rig.files.closed(one).expect("close");
     assert_eq!(rig.notes(), 1);
     rig.files.closed(two).expect("close");
@@ -117,7 +144,10 @@ fn directories_are_noted_until_they_are_gone() {
     let dir = dir.expect("mkdir").handle;
     rig.rename("dir", (rig.root, "moved"), Replace);
     let mut other = rig.other_forwarder();
-    assert_eq!(other.reach(dir, b"dir").expect("reach").handle, dir);
+    assert_eq!(
+        other.resolve_path(dir, b"dir").expect("resolve").handle,
+        dir
+    );
     rig.files.closed(dir).expect("close");
     let sweep = |rig: &Rig| {
         (0..LAYOUT.seats).for_each(|seat| assert!(rig.files.sweep(seat).is_ok()));
@@ -148,7 +178,7 @@ fn a_note_leads_nowhere_that_a_path_does_not() {
     let beside = outside.path().file_name().expect("name").to_string_lossy();
     for to in [format!("../{beside}/secret"), ".tidegate/opens".to_owned()] {
         std::os::unix::fs::symlink(to, &note).expect("symlink");
-        assert_eq!(rig.files.reach(secret, b"x"), Err(errno(116)));
+        assert_eq!(rig.files.resolve_path(secret, b"x"), Err(errno(116)));
         std::fs::remove_file(&note).expect("remove");
     }
 }

@@ -115,7 +115,7 @@ fn an_open_file_outlives_its_name_until_its_last_close() {
     assert_eq!(rig.files.link(None, file, rig.root, b"back"), Err(errno(2)));
     // Every forwarder reaches it, under any path it had.
     let mut other = rig.other_forwarder();
-    let reached = other.reach(file, b"file").expect("reach");
+    let reached = other.resolve_path(file, b"file").expect("resolve");
     assert_eq!((reached.handle, reached.size, reached.nlink), (file, 4, 0));
     other.write_at(file, 4, b" on").expect("write");
     assert_eq!(rig.files.attr(file).expect("attr").size, 7);
@@ -125,7 +125,7 @@ fn an_open_file_outlives_its_name_until_its_last_close() {
     for _ in 0..64 {
         other.tidy();
     }
-    assert_eq!(other.reach(file, b"file"), Err(errno(116)));
+    assert_eq!(other.resolve_path(file, b"file"), Err(errno(116)));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_file_that_nobody_has_open_is_gone_at_once() {
     rig.files.unlink(None, rig.root, b"file").expect("unlink");
     assert_eq!(rig.orphans(), 0);
     assert_eq!(rig.files.attr(file), Err(Access::UnknownHandle));
-    assert_eq!(rig.files.reach(file, b"file"), Err(errno(116)));
+    assert_eq!(rig.files.resolve_path(file, b"file"), Err(errno(116)));
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn while_a_seat_cannot_vouch_for_its_opens_every_removed_file_is_kept() {
         rig.seats.try_take(seat).expect("take").expect("free");
     }
     // In the grace period a client tells that it had one of them open.
-    rig.files.reach(reclaimed, b"f3").expect("reach");
+    rig.files.resolve_path(reclaimed, b"f3").expect("resolve");
     rig.files
         .opened(None, reclaimed, true, true)
         .expect("open again");
