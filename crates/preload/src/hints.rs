@@ -4,8 +4,7 @@
 //! The shim looks these functions up by name; without them it sends the hints to the mount.
 
 use crate::intercept;
-use crate::settings::{self, Mode};
-use crate::state::{self, Intercepted};
+use crate::state::{self, Intercepted, Mode};
 use libc::c_int;
 use std::sync::atomic::Ordering;
 use tidegate_client::collective::{HINT_LEN, Hint, HintCounts, Hints};
@@ -64,7 +63,7 @@ fn answer(counts: Option<HintCounts>, bytes: &mut [u8]) -> c_int {
 
 /// Changes the hints of an intercepted file; None if the file is not intercepted.
 fn with(fd: c_int, change: impl FnOnce(&mut Hints)) -> Option<HintCounts> {
-    if settings::mode() == Mode::Off {
+    if state::mode() == Mode::Off {
         return None;
     }
     state::inside(None, |state| {

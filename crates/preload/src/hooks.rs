@@ -1,164 +1,298 @@
-//! The functions of libc that this library replaces.
+//! The functions of libc that this library replaces because they open and close descriptors, or
+//! change what the program may do through them.
 //!
-//! `files` has those that open and close descriptors; from them the library only learns that a
-//! number may stand for another file. This file has those that move data. The 64-bit names are the
-//! same functions as those without 64.
+//! From those that open and close, the library only learns that a number may stand for another
+//! file. `data.rs` has the functions that move data.
 
-mod files;
-
-use crate::data::{Done, Memory, Way, mapped, sync, transfer};
+use crate::intercept;
 use crate::libc_next;
-use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
-use tidegate_client::Errno;
+use crate::state::{self, Kind, Mode, forget};
+use libc::{FILE, c_char, c_int, c_uint, c_void, mode_t, off_t, rlimit, size_t, ssize_t};
 
-fn set_errno(errno: Errno) {
-    // SAFETY: the place of this thread's errno.
-    unsafe { *libc::__errno_location() = errno.0 };
-}
-
-/// The value that the program's call returns; None if the kernel must do the call.
-fn answer(done: Done) -> Option<ssize_t> {
-    match done {
-        Done::Moved(len) => Some(len as ssize_t),
-        Done::Failed(errno) => {
-            set_errno(errno);
-            Some(-1)
-        }
-        Done::NotOurs => None,
-    }
-}
-
-/// Defines hooks of data calls: their memory, their place in the file, and the call that the kernel
-/// gets instead.
-macro_rules! data {
-    ($(
-        $way:ident [$($name:ident)+] $arguments:tt $fd:expr, $memory:expr, $at:expr, $next:expr;
-    )*) => {
-        $($(data!(@one $way $name $arguments $fd, $memory, $at, $next);)+)*
+/// Defines hooks of calls that return a descriptor, of which the library knows nothing yet.
+macro_rules! opens {
+    ($([$($name:ident)+] $arguments:tt $next:ident;)*) => {
+        $($(opens!(@one $name $arguments $next);)+)*
     };
-    (@one $way:ident $name:ident ($($argument:ident: $type:ty),*)
-        $fd:expr, $memory:expr, $at:expr, $next:expr) => {
+    (@one $name:ident ($($argument:ident: $type:ty),*) $next:ident) => {
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($argument: $type),*) -> ssize_t {
-            // SAFETY: what the caller promises libc. Nothing is dereferenced that the kernel would
-            // not move bytes from or to.
-            unsafe {
-                let errno = *libc::__errno_location();
-                let done = transfer(Way::$way, $fd, $memory, $at);
-                *libc::__errno_location() = errno;
-                match answer(done) {
-                    Some(result) => result,
-                    None => $next,
-                }
+        unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            // SAFETY: what the caller promises libc.
+            let fd = unsafe { libc_next::$next($($argument),*) };
+            match state::is_client() {
+                true => state::set_kind(fd, Kind::Own),
+                false => forget(fd),
             }
+            fd
         }
     };
 }
 
-data! {
-    Read [read] (fd: c_int, buffer: *mut c_void, len: size_t)
-        fd, Memory::one(buffer, len), None, libc_next::read(fd, buffer, len);
-    Write [write] (fd: c_int, buffer: *const c_void, len: size_t)
-        fd, Memory::one(buffer, len), None, libc_next::write(fd, buffer, len);
-    Read [pread pread64] (fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t)
-        fd, Memory::one(buffer, len), Some(offset), libc_next::pread64(fd, buffer, len, offset);
-    Write [pwrite pwrite64] (fd: c_int, buffer: *const c_void, len: size_t, offset: off_t)
-        fd, Memory::one(buffer, len), Some(offset), libc_next::pwrite64(fd, buffer, len, offset);
-    Read [readv] (fd: c_int, vector: *const iovec, count: c_int)
-        fd, Memory::new(vector, count), None, libc_next::readv(fd, vector, count);
-    Write [writev] (fd: c_int, vector: *const iovec, count: c_int)
-        fd, Memory::new(vector, count), None, libc_next::writev(fd, vector, count);
-    Read [preadv preadv64] (fd: c_int, vector: *const iovec, count: c_int, offset: off_t)
-        fd, Memory::new(vector, count), Some(offset),
-        libc_next::preadv64(fd, vector, count, offset);
-    Write [pwritev pwritev64] (fd: c_int, vector: *const iovec, count: c_int, offset: off_t)
-        fd, Memory::new(vector, count), Some(offset),
-        libc_next::pwritev64(fd, vector, count, offset);
-    Read [preadv2 preadv64v2] (
-        fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int
-    )
-        fd, without(flags, vector, count), place(offset),
-        libc_next::preadv64v2(fd, vector, count, offset, flags);
-    Write [pwritev2 pwritev64v2] (
-        fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int
-    )
-        fd, without(flags, vector, count), place(offset),
-        libc_next::pwritev64v2(fd, vector, count, offset, flags);
-    Read [__read_chk] (fd: c_int, buffer: *mut c_void, len: size_t, room: size_t)
-        fd, fitting(buffer, len, room), None, libc_next::__read_chk(fd, buffer, len, room);
-    Read [__pread_chk __pread64_chk] (
-        fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t, room: size_t
-    )
-        fd, fitting(buffer, len, room), Some(offset),
-        libc_next::__pread64_chk(fd, buffer, len, offset, room);
+opens! {
+    [open open64] (path: *const c_char, flags: c_int, mode: mode_t) open64;
+    [openat openat64] (folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) openat64;
+    [creat creat64] (path: *const c_char, mode: mode_t) creat64;
+    [__open_2 __open64_2] (path: *const c_char, flags: c_int) __open64_2;
+    [__openat_2 __openat64_2] (folder: c_int, path: *const c_char, flags: c_int) __openat64_2;
+    [dup] (fd: c_int) dup;
 }
 
-/// The memory of a call without flags; flags are the kernel's.
-///
-/// # Safety
-/// As [`Memory::new`].
-unsafe fn without<'a>(flags: c_int, vector: *const iovec, count: c_int) -> Option<Memory<'a>> {
-    if flags != 0 {
-        return None;
+/// Whether the descriptor is the client's: for the program it does not exist.
+fn is_own(fd: c_int) -> bool {
+    state::kind(fd) == Kind::Own && !state::is_inside()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if is_own(fd) {
+        // SAFETY: the place of this thread's errno.
+        unsafe { *libc::__errno_location() = libc::EBADF };
+        return -1;
     }
-    // SAFETY: the caller says so.
-    unsafe { Memory::new(vector, count) }
+    match state::kind(fd) {
+        Kind::Own => state::set_kind(fd, Kind::Unknown),
+        // The program has taken the number meanwhile (`yield_own`), and with it closed what was
+        // there. Else it is a signal handler that closes what is the program's.
+        _ if state::is_inside() && state::mode() == Mode::Off => return 0,
+        _ => forget(fd),
+    }
+    // SAFETY: a plain number.
+    unsafe { libc_next::close(fd) }
 }
 
-/// The place of a call in the file; None for -1, which stands for the descriptor's offset.
-fn place(offset: off_t) -> Option<off_t> {
-    (offset != -1).then_some(offset)
+/// Calls `with` on the parts of a range of descriptors that are not the client's, and forgets those
+/// in them.
+fn around_own(first: c_uint, last: c_uint, mut with: impl FnMut(c_uint, c_uint) -> c_int) -> c_int {
+    let mut from = first;
+    let mut result = 0;
+    for fd in first..=last.min(state::LAST) {
+        if is_own(fd as c_int) {
+            if from < fd {
+                result |= with(from, fd - 1);
+            }
+            from = fd + 1;
+        } else {
+            forget(fd as c_int);
+        }
+    }
+    if from <= last {
+        result |= with(from, last);
+    }
+    result
 }
 
-/// The memory of a buffer of which the compiler knows the size, `room`. None if the call would
-/// overrun it: then libc ends the program.
-fn fitting<'a>(buffer: *mut c_void, len: size_t, room: size_t) -> Option<Memory<'a>> {
-    Memory::one(buffer, len).filter(|_| len <= room)
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // SAFETY: plain numbers.
+    let range = |first, last| unsafe { libc_next::close_range(first, last, flags) };
+    if first > last {
+        return range(first, last);
+    }
+    around_own(first, last, range)
 }
 
-/// Defines hooks of calls that make a file's bytes stable.
-macro_rules! stable {
-    ($($name:ident $data_only:literal;)*) => {
+#[unsafe(no_mangle)]
+unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: plain numbers.
+    let range = |first, last| unsafe { libc_next::close_range(first, last, 0) };
+    around_own(first.max(0) as c_uint, c_uint::MAX, range);
+}
+
+/// Defines hooks of calls that put a descriptor onto another number.
+macro_rules! onto {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
         $(
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name(fd: c_int) -> c_int {
-                if let Err(errno) = sync(fd, $data_only) {
-                    set_errno(errno);
-                    return -1;
+            unsafe extern "C" fn $name(fd: c_int, onto: c_int $(, $argument: $type)*) -> c_int {
+                if fd != onto {
+                    state::yield_own(onto);
+                    forget(onto);
                 }
-                // SAFETY: a plain number.
-                unsafe { libc_next::$name(fd) }
+                // SAFETY: plain numbers.
+                unsafe { libc_next::$name(fd, onto $(, $argument)*) }
             }
         )*
     };
 }
 
-stable! {
-    fsync false;
-    fdatasync true;
+onto! {
+    dup2();
+    dup3(flags: c_int);
 }
 
-/// Defines hooks of `mmap`.
-macro_rules! map {
+/// Defines hooks of `fcntl`.
+macro_rules! control {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: usize) -> c_int {
+                // SAFETY: what the caller promises libc.
+                let result = unsafe { libc_next::fcntl64(fd, command, argument) };
+                match command {
+                    libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => forget(result),
+                    // Flags belong to the description, which other numbers may share.
+                    libc::F_SETFL if result == 0 && intercept::identity(fd).is_some() => {
+                        forget(fd);
+                        state::forget_all();
+                    }
+                    _ => {}
+                }
+                result
+            }
+        )*
+    };
+}
+
+control!(fcntl fcntl64);
+
+fn number(stream: *mut FILE) -> c_int {
+    if stream.is_null() {
+        return -1;
+    }
+    // SAFETY: a stream of libc's.
+    unsafe { libc::fileno(stream) }
+}
+
+/// Defines hooks of calls that open streams, which read and write inside of libc.
+macro_rules! streams {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
+                // SAFETY: what the caller promises libc.
+                let stream = unsafe { libc_next::fopen64(path, mode) };
+                forget(number(stream));
+                stream
+            }
+        )*
+    };
+}
+
+streams!(fopen fopen64);
+
+/// Defines hooks of `freopen`, which closes the stream's descriptor first.
+macro_rules! reopens {
     ($($name:ident)*) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(
-                at: *mut c_void,
-                len: size_t,
-                protection: c_int,
-                flags: c_int,
-                fd: c_int,
-                offset: off_t,
-            ) -> *mut c_void {
-                if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
-                    mapped(fd);
-                }
+                path: *const c_char,
+                mode: *const c_char,
+                stream: *mut FILE,
+            ) -> *mut FILE {
+                forget(number(stream));
                 // SAFETY: what the caller promises libc.
-                unsafe { libc_next::mmap64(at, len, protection, flags, fd, offset) }
+                let stream = unsafe { libc_next::freopen64(path, mode, stream) };
+                forget(number(stream));
+                stream
             }
         )*
     };
 }
 
-map!(mmap mmap64);
+reopens!(freopen freopen64);
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
+    forget(number(stream));
+    // SAFETY: what the caller promises libc.
+    unsafe { libc_next::fclose(stream) }
+}
+
+/// Defines hooks of `setrlimit`: after it, other writes may have to go to the kernel.
+macro_rules! limits {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(resource: c_uint, limit: *const rlimit) -> c_int {
+                // SAFETY: what the caller promises libc.
+                let result = unsafe { libc_next::setrlimit64(resource, limit) };
+                if result == 0 && resource == libc::RLIMIT_FSIZE as c_uint {
+                    state::forget_all();
+                }
+                result
+            }
+        )*
+    };
+}
+
+limits!(setrlimit setrlimit64);
+
+/// Defines hooks of `prlimit`.
+macro_rules! process_limits {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(
+                process: libc::pid_t,
+                resource: c_uint,
+                new: *const rlimit,
+                old: *mut rlimit,
+            ) -> c_int {
+                // SAFETY: what the caller promises libc.
+                let result = unsafe { libc_next::prlimit64(process, resource, new, old) };
+                if result == 0 && resource == libc::RLIMIT_FSIZE as c_uint && !new.is_null() {
+                    state::forget_all();
+                }
+                result
+            }
+        )*
+    };
+}
+
+process_limits!(prlimit prlimit64);
+
+/// Defines hooks of the calls that make the client's descriptors, so that the program does not
+/// close these.
+macro_rules! made {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+                // SAFETY: plain numbers.
+                let fd = unsafe { libc_next::$name($($argument),*) };
+                match state::is_client() {
+                    true => state::own(fd),
+                    false => {
+                        forget(fd);
+                        fd
+                    }
+                }
+            }
+        )*
+    };
+}
+
+made! {
+    epoll_create1(flags: c_int);
+    eventfd(value: c_uint, flags: c_int);
+}
+
+/// The kernel copies up to where it believes that the file ends, and has not seen what was written
+/// past it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn copy_file_range(
+    from: c_int,
+    from_at: *mut off_t,
+    to: c_int,
+    to_at: *mut off_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    if intercept::identity(from).is_some() && state::kind(from) != Kind::Foreign {
+        intercept::refresh(from);
+    }
+    // SAFETY: what the caller promises libc.
+    unsafe { libc_next::copy_file_range(from, from_at, to, to_at, len, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
+    // SAFETY: plain numbers.
+    let is_first = unsafe { libc::gettid() == libc::getpid() };
+    if is_first {
+        state::leave();
+    }
+    // SAFETY: what the caller promises libc.
+    unsafe { libc_next::pthread_exit(value) }
+}

@@ -2,10 +2,8 @@
 //! mount that says how to reach its forwarders. It takes a file over at the file's third data call,
 //! and at the first where the MPI shim has announced requests.
 
-use crate::descriptors::{self, Kind};
 use crate::libc_next;
-use crate::settings::{self, Mode};
-use crate::state::{self, Allows, Identity, Intercepted, State, lock};
+use crate::state::{self, Allows, Identity, Intercepted, Kind, Mode, State, lock};
 use libc::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +45,7 @@ pub(crate) fn identity(fd: c_int) -> Option<Identity> {
 
 /// The intercepted file behind a descriptor; None if the kernel serves its data calls.
 pub(crate) fn find(state: &State, fd: c_int) -> Option<Arc<Intercepted>> {
-    match descriptors::kind(fd) {
+    match state::kind(fd) {
         Kind::Foreign | Kind::Own => None,
         Kind::Intercepted => {
             let files = state.files.read().unwrap_or_else(PoisonError::into_inner);
@@ -72,9 +70,9 @@ pub(crate) fn find(state: &State, fd: c_int) -> Option<Arc<Intercepted>> {
 
 /// Handles a descriptor that has become another file without a hook seeing it.
 fn changed(fd: c_int) {
-    descriptors::set(fd, Kind::Unknown);
-    if settings::mode() == Mode::Check {
-        settings::say(b"tidegate: a descriptor became another file unseen\n");
+    state::set_kind(fd, Kind::Unknown);
+    if state::mode() == Mode::Check {
+        libc_next::say(b"tidegate: a descriptor became another file unseen\n");
         std::process::abort();
     }
 }
@@ -82,8 +80,8 @@ fn changed(fd: c_int) {
 /// In the mode for tests, checks that the flags of the open file description have not changed
 /// without a hook seeing it.
 fn check_flags(fd: c_int, file: &Intercepted) {
-    if settings::mode() == Mode::Check && allows(fd) != file.allows {
-        settings::say(b"tidegate: a descriptor got other flags unseen\n");
+    if state::mode() == Mode::Check && allows(fd) != file.allows {
+        libc_next::say(b"tidegate: a descriptor got other flags unseen\n");
         std::process::abort();
     }
 }
@@ -91,14 +89,14 @@ fn check_flags(fd: c_int, file: &Intercepted) {
 /// The file behind a descriptor. The library takes it over at this call, because the MPI shim has
 /// announced requests for it.
 pub(crate) fn take(state: &State, fd: c_int) -> Option<Arc<Intercepted>> {
-    find(state, fd).or_else(|| match descriptors::kind(fd) {
+    find(state, fd).or_else(|| match state::kind(fd) {
         Kind::Seen(_) => look_at(state, fd, 0, true),
         _ => None,
     })
 }
 
 fn look(state: &State, fd: c_int, calls: u16) -> Option<Arc<Intercepted>> {
-    look_at(state, fd, calls, settings::mode() != Mode::Normal)
+    look_at(state, fd, calls, state::mode() != Mode::Normal)
 }
 
 /// Examines a descriptor that has had this number of data calls, and intercepts it if that is
@@ -112,13 +110,13 @@ fn look_at(state: &State, fd: c_int, calls: u16, eager: bool) -> Option<Arc<Inte
     }
     let found = identity(fd).filter(|identity| is_on_mount(state, fd, identity.0));
     let Some(identity) = found else {
-        descriptors::set(fd, Kind::Foreign);
+        state::set_kind(fd, Kind::Foreign);
         return None;
     };
     let all = state.calls.fetch_add(1, Ordering::Relaxed);
     let calls = calls.saturating_add(1);
     if !eager && (calls < CALLS_OF_FILE || all < CALLS_OF_PROCESS) {
-        descriptors::set(fd, Kind::Seen(calls));
+        state::set_kind(fd, Kind::Seen(calls));
         return None;
     }
     let intercepted = intercept(state, fd, identity).map(Arc::new);
@@ -132,7 +130,7 @@ fn look_at(state: &State, fd: c_int, calls: u16, eager: bool) -> Option<Arc<Inte
         }
         None => Kind::Foreign,
     };
-    descriptors::set(fd, kind);
+    state::set_kind(fd, kind);
     intercepted
 }
 
@@ -286,7 +284,7 @@ pub(crate) fn give_up(state: &State, identity: Identity) {
         .collect();
     let gone: Vec<_> = fds.iter().map(|fd| files.remove(fd)).collect();
     for fd in fds {
-        descriptors::set(fd, Kind::Foreign);
+        state::set_kind(fd, Kind::Foreign);
     }
     drop(files);
     drop(gone);

@@ -3,7 +3,7 @@
 //!
 //! Every descriptor is a real one of the mount, which the program opened through the kernel, and
 //! the kernel also keeps the file offset. So the mount can serve any call that this library does
-//! not take or gives up, with the right result. The library takes the data calls of `hooks` on
+//! not take or gives up, with the right result. The library takes the data calls of `data` on
 //! regular files for which the mount has given the addresses of the forwarders (`intercept`).
 //!
 //! The library runs inside programs that know nothing of it. Hence some rules:
@@ -20,14 +20,12 @@
 #![cfg_attr(test, expect(dead_code, reason = "the hooks are left out"))]
 
 mod data;
-mod descriptors;
 mod hints;
 mod intercept;
 // A test is not to be hooked by what it tests.
 #[cfg(not(test))]
 mod hooks;
 mod libc_next;
-mod settings;
 mod state;
 
 /// Not the program's heap: a signal handler may have interrupted it in `malloc`.
@@ -46,5 +44,5 @@ extern "C" fn begin() {
         dlmalloc::enable_alloc_after_fork();
         libc::pthread_atfork(None, None, Some(state::forked));
     }
-    settings::read();
+    state::read_mode();
 }

@@ -1,9 +1,11 @@
-//! The library's state in this process, besides the descriptors' words: intercepted files, mounts,
-//! connections.
+//! The library's state in this process: the mode that the environment sets, what is known of each
+//! descriptor number, intercepted files, mounts, connections.
+//!
+//! Of a descriptor number the library knows one word, which it changes without a lock. A word is
+//! valid in the generation in which it was written. A new generation, in a fork child or after a
+//! call that may have changed many descriptors at once, makes all numbers unknown.
 
-use crate::descriptors::{self, Kind};
 use crate::libc_next;
-use crate::settings::{self, Mode};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -12,10 +14,148 @@ use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tidegate_client::collective::Hints;
 use tidegate_client::{Client, Context, OpenFile};
+
+/// How the short-cut behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The mount serves everything.
+    Off = 0,
+    /// The library intercepts a file after several data calls on it.
+    Normal = 1,
+    /// The library intercepts a file with its first data call: for tests.
+    Eager = 2,
+    /// Like `Eager`. In addition, a descriptor that became another file without a hook seeing it
+    /// ends the program, because it shows that a hook is missing.
+    Check = 3,
+}
+
+static MODE: AtomicU8 = AtomicU8::new(Mode::Off as u8);
+
+/// Reads the mode from the environment (`TIDEGATE_SHORTCUT`), once, before the program runs.
+pub(crate) fn read_mode() {
+    // SAFETY: nobody changes the environment before the program runs.
+    let value = unsafe { libc::getenv(c"TIDEGATE_SHORTCUT".as_ptr()) };
+    let text = match value.is_null() {
+        true => c"",
+        // SAFETY: a variable is a string.
+        false => unsafe { std::ffi::CStr::from_ptr(value) },
+    };
+    let mode = match text.to_bytes() {
+        b"" | b"on" => Mode::Normal,
+        b"eager" => Mode::Eager,
+        b"check" => Mode::Check,
+        b"off" => Mode::Off,
+        _ => {
+            libc_next::say(
+                b"tidegate: TIDEGATE_SHORTCUT is neither on, off, eager nor check; it is off\n",
+            );
+            Mode::Off
+        }
+    };
+    set_mode(mode);
+}
+
+/// The effective mode.
+#[inline]
+pub(crate) fn mode() -> Mode {
+    match MODE.load(Ordering::Relaxed) {
+        1 => Mode::Normal,
+        2 => Mode::Eager,
+        3 => Mode::Check,
+        _ => Mode::Off,
+    }
+}
+
+/// Sets the mode.
+pub(crate) fn set_mode(mode: Mode) {
+    MODE.store(mode as u8, Ordering::Relaxed);
+}
+
+/// The library leaves descriptors from this number on to the mount.
+const DESCRIPTORS_MAX: usize = 65_536;
+
+/// The last number that has a word.
+pub(crate) const LAST: u32 = DESCRIPTORS_MAX as u32 - 1;
+
+/// The client's own descriptors begin at this number, or below it where the limit is lower.
+pub(crate) const OWN_FROM_MAX: u64 = 60_000;
+
+/// What a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Not examined yet.
+    Unknown,
+    /// The kernel serves it, for whatever reason.
+    Foreign,
+    /// A file on a mount, with this number of data calls so far.
+    Seen(u16),
+    /// A file whose data calls this library sends to the forwarders.
+    Intercepted,
+    /// The client's own descriptor, which the program must not close.
+    Own,
+}
+
+static WORDS: [AtomicU32; DESCRIPTORS_MAX] = [const { AtomicU32::new(0) }; DESCRIPTORS_MAX];
+static GENERATION: AtomicU16 = AtomicU16::new(0);
+
+const FOREIGN: u32 = 1;
+const INTERCEPTED: u32 = 2;
+const OWN: u32 = 3;
+const SEEN: u32 = 4;
+/// The largest count of calls.
+const CALLS_MAX: u16 = 0x0fff;
+
+fn word(fd: i32) -> Option<&'static AtomicU32> {
+    WORDS.get(usize::try_from(fd).ok()?)
+}
+
+fn generation() -> u32 {
+    u32::from(GENERATION.load(Ordering::Relaxed)) << 16
+}
+
+/// What the library knows of a descriptor.
+#[inline]
+pub(crate) fn kind(fd: i32) -> Kind {
+    let Some(word) = word(fd) else {
+        return Kind::Foreign;
+    };
+    let value = word.load(Ordering::Acquire);
+    if value & 0xffff_0000 != generation() {
+        return Kind::Unknown;
+    }
+    match value & 0xffff {
+        0 => Kind::Unknown,
+        FOREIGN => Kind::Foreign,
+        INTERCEPTED => Kind::Intercepted,
+        OWN => Kind::Own,
+        seen => Kind::Seen((seen - SEEN) as u16),
+    }
+}
+
+/// Records what a descriptor is.
+pub(crate) fn set_kind(fd: i32, kind: Kind) {
+    let value = match kind {
+        Kind::Unknown => 0,
+        Kind::Foreign => FOREIGN,
+        Kind::Intercepted => INTERCEPTED,
+        Kind::Own => OWN,
+        Kind::Seen(calls) => SEEN + u32::from(calls.min(CALLS_MAX)),
+    };
+    if let Some(word) = word(fd) {
+        word.store(generation() | value, Ordering::Release);
+    }
+}
+
+/// Makes all descriptors unknown, the client's own too.
+fn begin_generation() {
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+}
 
 /// A file by its device and inode.
 pub(crate) type Identity = (u64, u64);
@@ -98,12 +238,12 @@ thread_local! {
 pub(crate) extern "C" fn forked() {
     STATE.store(ptr::null_mut(), Ordering::Release);
     for fd in OWN_FIRST.load(Ordering::Relaxed)..=OWN_LAST.load(Ordering::Relaxed) {
-        if descriptors::kind(fd) == Kind::Own {
+        if kind(fd) == Kind::Own {
             // SAFETY: a plain number. Past the hook, which is for the program's.
             unsafe { libc::syscall(libc::SYS_close, fd) };
         }
     }
-    descriptors::forget_all();
+    begin_generation();
 }
 
 /// The state of this process.
@@ -172,19 +312,19 @@ pub(crate) fn inside<T>(otherwise: T, call: impl FnOnce(&'static State) -> T) ->
     INSIDE.set(false);
     result.unwrap_or_else(|_| {
         CLIENT.set(false);
-        settings::set(Mode::Off);
-        settings::say(b"tidegate: the short-cut failed inside; the mount serves this program\n");
+        set_mode(Mode::Off);
+        libc_next::say(b"tidegate: the short-cut failed inside; the mount serves this program\n");
         otherwise
     })
 }
 
 /// Forgets a descriptor, because after what the program does its number may stand for another file.
 pub(crate) fn forget(fd: i32) {
-    match descriptors::kind(fd) {
+    match kind(fd) {
         Kind::Unknown | Kind::Own => {}
-        Kind::Foreign | Kind::Seen(_) => descriptors::set(fd, Kind::Unknown),
+        Kind::Foreign | Kind::Seen(_) => set_kind(fd, Kind::Unknown),
         Kind::Intercepted => {
-            descriptors::set(fd, Kind::Unknown);
+            set_kind(fd, Kind::Unknown);
             inside((), |state| {
                 // A vfork child shares the memory, but the descriptor that it closes is its own:
                 // the parent will find the file again.
@@ -203,9 +343,9 @@ pub(crate) fn forget(fd: i32) {
 /// Gives the program a number that is the client's. The client is broken without it, so from then
 /// on the mount serves everything.
 pub(crate) fn yield_own(fd: i32) {
-    if descriptors::kind(fd) == Kind::Own && !is_inside() {
-        settings::set(Mode::Off);
-        descriptors::set(fd, Kind::Unknown);
+    if kind(fd) == Kind::Own && !is_inside() {
+        set_mode(Mode::Off);
+        set_kind(fd, Kind::Unknown);
     }
 }
 
@@ -231,7 +371,7 @@ pub(crate) fn own(fd: i32) -> i32 {
         } else {
             0
         };
-        let from = (most / 4 * 3).min(descriptors::OWN_FROM_MAX);
+        let from = (most / 4 * 3).min(OWN_FROM_MAX);
         libc_next::fcntl64(fd, libc::F_DUPFD_CLOEXEC, from as usize)
     };
     let fd = match moved {
@@ -245,14 +385,14 @@ pub(crate) fn own(fd: i32) -> i32 {
     };
     OWN_FIRST.fetch_min(fd, Ordering::Relaxed);
     OWN_LAST.fetch_max(fd, Ordering::Relaxed);
-    descriptors::set(fd, Kind::Own);
+    set_kind(fd, Kind::Own);
     fd
 }
 
 /// Ends all clients, because the program's first thread ends: the program ends with the last of its
 /// threads, and none of the client's may remain.
 pub(crate) fn leave() {
-    settings::set(Mode::Off);
+    set_mode(Mode::Off);
     inside((), |state| {
         let connections = std::mem::take(&mut *lock(&state.connections));
         for client in connections.into_values().flatten() {
@@ -266,10 +406,42 @@ pub(crate) fn forget_all() {
     inside((), |state| {
         let mut files = state.files.write().unwrap_or_else(PoisonError::into_inner);
         for &fd in files.keys() {
-            descriptors::set(fd, Kind::Unknown);
+            set_kind(fd, Kind::Unknown);
         }
         let gone = std::mem::take(&mut *files);
         drop(files);
         drop(gone);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_is_known_until_the_next_generation() {
+        let kinds = [
+            Kind::Foreign,
+            Kind::Intercepted,
+            Kind::Own,
+            Kind::Seen(0),
+            Kind::Seen(7),
+            Kind::Unknown,
+        ];
+        for (fd, kind_of) in (0..).zip(kinds) {
+            set_kind(fd, kind_of);
+        }
+        for (fd, kind_of) in (0..).zip(kinds) {
+            assert_eq!(kind(fd), kind_of);
+        }
+        set_kind(9, Kind::Seen(u16::MAX));
+        assert_eq!(kind(9), Kind::Seen(CALLS_MAX));
+        begin_generation();
+        assert!((0..10).all(|fd| kind(fd) == Kind::Unknown));
+        // Numbers that have no word.
+        for fd in [-1, i32::MIN, DESCRIPTORS_MAX as i32] {
+            set_kind(fd, Kind::Intercepted);
+            assert_eq!(kind(fd), Kind::Foreign);
+        }
+    }
 }
