@@ -38,11 +38,11 @@ const COPIES: &[(&str, &str, Replaced)] = &[
         &[
             ("std::sync", "crate::sync"),
             ("std::time", "crate::time"),
-            ("Mutex<Reactor>", "crate::sync::TryMutex<Reactor>"),
-            ("Mutex::new(reactor)", "crate::sync::TryMutex::new(reactor)"),
+            ("Mutex<Sockets>", "crate::sync::TryMutex<Sockets>"),
+            ("Mutex::new(sockets)", "crate::sync::TryMutex::new(sockets)"),
             (
-                "MutexGuard<'_, Reactor>",
-                "crate::sync::TryGuard<'_, Reactor>",
+                "MutexGuard<'_, Sockets>",
+                "crate::sync::TryGuard<'_, Sockets>",
             ),
         ],
     ),

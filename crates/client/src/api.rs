@@ -43,13 +43,13 @@ impl Client {
     /// Attributes of the export's root directory, as they were when the first forwarder granted a
     /// session.
     pub fn root(&self) -> Attr {
-        self.host.root()
+        self.host.root
     }
 
     /// A line for [`Options::from_text`], with which another process of this machine reaches the
     /// same forwarders.
     pub fn reached(&self) -> &str {
-        self.host.reached()
+        &self.host.reached
     }
 
     /// Addresses of the forwarders, in the order of the layout.
@@ -60,7 +60,7 @@ impl Client {
     /// Addresses of the list that the client left out because no forwarder of the export is there,
     /// with the reason; one line each.
     pub fn left_out(&self) -> &[String] {
-        self.host.left_out()
+        &self.host.left_out
     }
 
     /// Bytes of small writes that one open file may hold back; 0: none.
@@ -81,7 +81,7 @@ impl Client {
 
     /// Number of forwarders.
     pub fn forwarders(&self) -> usize {
-        self.host.forwarders()
+        self.host.addresses().len()
     }
 
     /// Largest number of bytes of one append: the smallest payload limit of the sessions so far.

@@ -13,8 +13,8 @@
 //! A reply ends the request, or makes the core send it again (`replies`). There are three reasons
 //! to send it again. Another forwarder holds the seat: the core asks the forwarders in the order of
 //! their numbers. The seat has a new holder: the core first reclaims its open files and locks there
-//! (`recovery`). The forwarder does not know the file's handle: the core first sends the file's path
-//! (`resolve`).
+//! (`recovery`). The forwarder does not know the file's handle: the core first sends the file's
+//! path (`resolve`).
 
 mod calls;
 mod errno;

@@ -1,23 +1,18 @@
-//! Sockets, threads and clocks around the core.
+//! Calls of many threads: sockets, threads and clocks around the core.
 //!
-//! A thread that makes a call gives it to the core, under the client's one lock. The core answers
-//! with requests, which the same thread writes to the sockets once it has released the lock
-//! ([`Work`]). Then the thread waits for the reply. One thread at a time, the [`leader`], waits in
-//! epoll for all connections and takes in the replies of all calls. The other threads sleep on
+//! A thread that makes a call gives it to the core, under the client's one lock ([`shared`]). The
+//! core answers with requests, which the same thread writes to its [`connection`]s once it has
+//! released the lock. Then the thread waits for the reply. One thread at a time, the [`leader`],
+//! waits for all [`sockets`] and takes in the replies of all calls. The other threads sleep on
 //! their [`waiter`] until the leader has taken in their reply or makes one of them the leader.
+//! Meanwhile each thread holds a [`SignalGuard`], which lets signals in only where it sleeps.
 
 mod arena;
-mod budget;
 mod connection;
 mod context;
-mod joined;
 mod leader;
-mod links;
-mod reactor;
-mod receiver;
-mod roll;
 mod shared;
-mod signal_guard;
+mod sockets;
 mod start;
 mod waiter;
 
@@ -25,19 +20,21 @@ use crate::application::app_id;
 use crate::core::{Answer, Application, Call, CallId, Errno, Input, Operation, Served};
 use crate::wire::{Attr, Extent, Handle, LockFamily, Op};
 pub(crate) use arena::Piece;
-use budget::Permit;
 use bytes::Bytes;
 use context::Attached;
 pub use context::{CancelToken, Context};
 use leader::LeaderFollower;
+use mio::Waker;
 use shared::{Shared, State, wall_ns};
-pub(crate) use signal_guard::SignalGuard;
-use std::mem;
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use waiter::{Waiter, Woken};
+use waiter::{Permit, Waiter, Woken};
 
 /// A call to forwarders.
 pub(crate) struct CallSpec {
@@ -74,40 +71,21 @@ pub(crate) struct Host {
     leader: Arc<LeaderFollower>,
     thread: Mutex<Option<JoinHandle<()>>>,
     process: u32,
-    root: Attr,
-    /// A line of options with which others reach the same forwarders.
-    reached: String,
+    /// Attributes of the export's root directory.
+    pub(crate) root: Attr,
+    /// A line of options with which another process of this machine reaches the same forwarders.
+    pub(crate) reached: String,
     /// Addresses of the list that the client left out, with the reason; one line each.
-    left_out: Vec<String>,
+    pub(crate) left_out: Vec<String>,
     app: u64,
     timeout: Duration,
     open_next: AtomicU64,
 }
 
 impl Host {
-    /// A line of options with which another process of this machine reaches the same forwarders.
-    pub(crate) fn reached(&self) -> &str {
-        &self.reached
-    }
-
-    /// Addresses of the list that the client left out, with the reason; one line each.
-    pub(crate) fn left_out(&self) -> &[String] {
-        &self.left_out
-    }
-
     /// Addresses of the forwarders, in the order of the layout.
     pub(crate) fn addresses(&self) -> &[String] {
         &self.shared.names
-    }
-
-    /// Attributes of the export's root directory.
-    pub(crate) fn root(&self) -> Attr {
-        self.root
-    }
-
-    /// Number of forwarders.
-    pub(crate) fn forwarders(&self) -> usize {
-        self.shared.forwarders
     }
 
     /// Smallest payload limit of the sessions so far, in bytes.
@@ -145,7 +123,7 @@ impl Host {
     /// Makes a call and waits for its end.
     pub(crate) fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
         let guard = SignalGuard::begin();
-        self.wait_for(&guard, &Arc::default(), ctx, CallSpec::new(op, payload))
+        self.call_guarded(&guard, &Arc::default(), ctx, CallSpec::new(op, payload))
     }
 
     /// Like [`Host::call`], and returns how long after the start each forwarder answered its last
@@ -160,7 +138,7 @@ impl Host {
         self.state()?.core.note_served();
         let waiter = Arc::default();
         let start_ns = self.shared.now_ns();
-        let answer = self.wait_for(&guard, &waiter, ctx, CallSpec::new(op, payload))?;
+        let answer = self.call_guarded(&guard, &waiter, ctx, CallSpec::new(op, payload))?;
         let since = |served: Served| (served.forwarder, served.at_ns.saturating_sub(start_ns));
         Ok((
             answer,
@@ -170,7 +148,7 @@ impl Host {
 
     /// Makes a call to one forwarder.
     pub(crate) fn call_forwarder(&self, index: usize, op: Op) -> Result<Answer, Errno> {
-        if index >= self.forwarders() {
+        if index >= self.addresses().len() {
             return Err(Errno::INVAL);
         }
         let guard = SignalGuard::begin();
@@ -178,7 +156,7 @@ impl Host {
             forwarder: index,
             ..CallSpec::new(op, Bytes::new())
         };
-        self.wait_for(&guard, &Arc::default(), &Context::default(), spec)
+        self.call_guarded(&guard, &Arc::default(), &Context::default(), spec)
     }
 
     /// Begins an operation of several calls on parts of the extent; None where the caller must make
@@ -271,38 +249,23 @@ impl Host {
         app
     }
 
-    /// Says goodbye and ends the thread.
-    pub(crate) fn shutdown(&self) {
-        if self.is_foreign() {
-            return;
-        }
-        self.shared.shutdown();
-        self.leader.wake_io_thread();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // The panic hook has reported its panic, and every call has ended with EIO.
-            let _ = thread.join();
-        }
-    }
-
-    fn wait_for(
+    fn call_guarded(
         &self,
         guard: &SignalGuard,
         waiter: &Arc<Waiter>,
         ctx: &Context,
         spec: CallSpec,
     ) -> Result<Answer, Errno> {
-        self.begin(guard, waiter, ctx, spec)?.wait(guard)
+        self.begin_guarded(guard, waiter, ctx, spec)?
+            .wait_guarded(guard)
     }
 
     /// Starts a call; the caller waits later for its end.
-    pub(crate) fn begin(
+    pub(crate) fn begin(&self, ctx: &Context, spec: CallSpec) -> Result<InFlight<'_>, Errno> {
+        self.begin_guarded(&SignalGuard::begin(), &Arc::default(), ctx, spec)
+    }
+
+    fn begin_guarded(
         &self,
         guard: &SignalGuard,
         waiter: &Arc<Waiter>,
@@ -408,7 +371,11 @@ pub(crate) struct InFlight<'h> {
 
 impl InFlight<'_> {
     /// Waits for the end.
-    pub(crate) fn wait(mut self, guard: &SignalGuard) -> Result<Answer, Errno> {
+    pub(crate) fn wait(self) -> Result<Answer, Errno> {
+        self.wait_guarded(&SignalGuard::begin())
+    }
+
+    fn wait_guarded(mut self, guard: &SignalGuard) -> Result<Answer, Errno> {
         let ended = self.ended(guard);
         self.leave();
         ended
@@ -447,17 +414,97 @@ impl Drop for InFlight<'_> {
     }
 }
 
-impl Drop for Host {
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// While a guard lives, no signal handler runs in its thread or in threads that the thread starts,
+/// and no cancellation ends the thread. A handler may wait for calls of other threads, and may jump
+/// out of a call. So a thread that holds a lock must hold a guard, and lets signals in only where
+/// it sleeps without a lock.
+pub(crate) struct SignalGuard {
+    before: Option<libc::sigset_t>,
+    uncancelled: Uncancelled,
+    /// The mask is the thread's own.
+    _stays: PhantomData<*const ()>,
+}
+
+impl SignalGuard {
+    fn begin() -> SignalGuard {
+        SignalGuard {
+            before: block_all(),
+            uncancelled: Uncancelled::begin(),
+            _stays: PhantomData,
+        }
+    }
+
+    /// Runs `part` with the signals let in that were let in before the guard. `part` must hold no
+    /// lock.
+    fn let_signals_in<T>(&self, part: impl FnOnce() -> T) -> T {
+        self.restore();
+        let done = part();
+        block_all();
+        done
+    }
+
+    fn restore(&self) {
+        if let Some(before) = &self.before {
+            // SAFETY: it is a mask that this thread had.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
+        }
+    }
+}
+
+impl Drop for SignalGuard {
     fn drop(&mut self) {
-        if self.is_foreign() {
-            // The thread is the parent's.
-            let thread = self
-                .thread
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner);
-            mem::forget(thread.take());
-        } else {
-            self.shutdown();
+        self.uncancelled.end();
+        self.restore();
+    }
+}
+
+/// Blocks all signals; returns those that were blocked before.
+fn block_all() -> Option<libc::sigset_t> {
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises `all`; pthread_sigmask reads it and, where it succeeds,
+    // initialises `before`.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        let blocked = libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        (blocked == 0).then(|| before.assume_init())
+    }
+}
+
+/// Wakes the thread that waits for the sockets.
+fn wake(waker: &Waker) {
+    let mut uncancelled = Uncancelled::begin();
+    // Fails only if the client is gone, and the wait with it.
+    let _ = waker.wake();
+    uncancelled.end();
+}
+
+/// `pthread_cancel` ends the thread only later: the calls that wait and wake are points of
+/// cancellation, where the thread would be torn out of Rust code. No system call.
+struct Uncancelled {
+    before: Option<c_int>,
+}
+
+impl Uncancelled {
+    fn begin() -> Uncancelled {
+        let mut before = 0;
+        // SAFETY: a plain number, and a place for one.
+        let disabled = unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
+        Uncancelled {
+            before: (disabled == 0).then_some(before),
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(before) = self.before.take() {
+            // SAFETY: the state that the thread had.
+            unsafe { pthread_setcancelstate(before, ptr::null_mut()) };
         }
     }
 }

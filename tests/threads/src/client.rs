@@ -6,25 +6,17 @@ mod core {
     pub type Answer = u32;
     #[derive(Debug)]
     pub struct Errno;
+
+    impl Errno {
+        pub const INTR: Errno = Errno;
+        pub const IO: Errno = Errno;
+        pub const TIMEDOUT: Errno = Errno;
+    }
+
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub struct CallId(pub u32);
     #[derive(Debug)]
     pub struct Served;
-}
-mod signal_guard {
-    use crate::sync::Waker;
-
-    pub struct SignalGuard;
-
-    impl SignalGuard {
-        pub(super) fn let_signals_in<T>(&self, part: impl FnOnce() -> T) -> T {
-            part()
-        }
-    }
-
-    pub(super) fn wake(waker: &Waker) {
-        waker.wake().expect("it cannot fail here");
-    }
 }
 #[allow(dead_code)]
 mod waiter {
@@ -35,7 +27,7 @@ mod leader {
 }
 
 /// What the connections' owner has: here answers are numbers of calls, and end them.
-mod reactor {
+mod sockets {
     use super::shared::Shared;
     use crate::time::Duration;
 
@@ -47,9 +39,9 @@ mod reactor {
     }
 
     #[derive(Debug)]
-    pub struct Reactor;
+    pub struct Sockets;
 
-    impl Reactor {
+    impl Sockets {
         pub fn thread_begins(&self) {}
 
         pub fn cycle(&mut self, shared: &Shared, wait_max: Option<Duration>) -> Cycle {
@@ -110,15 +102,26 @@ mod shared {
     }
 }
 
-use crate::sync::Arc;
+use crate::sync::{Arc, Waker};
 use crate::under_every_order;
 use core::CallId;
 use leader::LeaderFollower;
 use loom::thread;
-use reactor::Reactor;
 use shared::Shared;
-use signal_guard::SignalGuard;
+use sockets::Sockets;
 use waiter::{Waiter, Woken};
+
+pub struct SignalGuard;
+
+impl SignalGuard {
+    fn let_signals_in<T>(&self, part: impl FnOnce() -> T) -> T {
+        part()
+    }
+}
+
+fn wake(waker: &Waker) {
+    waker.wake().expect("it cannot fail here");
+}
 
 /// A client with calls 0 to 2 under way, which answers of these numbers end.
 struct Client {
@@ -129,7 +132,7 @@ struct Client {
 impl Client {
     fn new() -> Arc<Client> {
         Arc::new(Client {
-            leader: LeaderFollower::new(Reactor),
+            leader: LeaderFollower::new(Sockets),
             shared: Shared::new(),
         })
     }

@@ -3,12 +3,11 @@
 
 use super::{Answer, Client, Context, Data, Errno};
 use crate::core::Operation;
-use crate::driver::{CallSpec, InFlight, Piece, SignalGuard};
+use crate::driver::{CallSpec, InFlight, Piece};
 use crate::wire::{Extent, Handle, Op, Outcome};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 
 /// Bytes of a part through a socket. Parts begin at multiples of it, as stripes do.
 const PART: u64 = 256 << 10;
@@ -56,9 +55,7 @@ pub struct Pending<'c, T> {
 impl<T> Pending<'_, T> {
     /// Waits for the result.
     pub fn wait(self) -> Result<T, Errno> {
-        self.in_flight
-            .wait(&SignalGuard::begin())
-            .and_then(self.end)
+        self.in_flight.wait().and_then(self.end)
     }
 }
 
@@ -74,14 +71,9 @@ impl Client {
     ) -> Result<Pending<'_, Data>, Errno> {
         let len = len as u64;
         let op = read_of(handle, Extent { offset, len });
-        let guard = SignalGuard::begin();
+        let spec = CallSpec::new(op, Bytes::new());
         Ok(Pending {
-            in_flight: self.host.begin(
-                &guard,
-                &Arc::default(),
-                ctx,
-                CallSpec::new(op, Bytes::new()),
-            )?,
+            in_flight: self.host.begin(ctx, spec)?,
             end: |answer| Ok(answer.data),
         })
     }
@@ -97,11 +89,8 @@ impl Client {
     ) -> Result<Pending<'_, usize>, Errno> {
         let len = bytes.len() as u64;
         let op = write_of(handle, Extent { offset, len });
-        let guard = SignalGuard::begin();
         Ok(Pending {
-            in_flight: self
-                .host
-                .begin(&guard, &Arc::default(), ctx, CallSpec::new(op, bytes))?,
+            in_flight: self.host.begin(ctx, CallSpec::new(op, bytes))?,
             end: written,
         })
     }
@@ -126,7 +115,8 @@ impl Client {
         }
         let len = len as u64;
         let op = read_of(handle, Extent { offset, len });
-        self.call(ctx, op, Bytes::new()).map(|answer| answer.data)
+        let answer = self.host.call(ctx, op, Bytes::new())?;
+        Ok(answer.data)
     }
 
     /// Writes all bytes; different seats serve their parts in parallel. After an error, how much
@@ -143,7 +133,7 @@ impl Client {
         }
         let len = bytes.len() as u64;
         let op = write_of(handle, Extent { offset, len });
-        written(self.call(ctx, op, bytes)?)
+        written(self.host.call(ctx, op, bytes)?)
     }
 }
 
@@ -182,7 +172,7 @@ impl Client {
         };
         let start = |part: Extent| {
             let spec = CallSpec::part(read_of(handle, part), Bytes::new(), operation);
-            self.begin(ctx, spec)
+            self.host.begin(ctx, spec)
         };
         in_turn(self.part(), offset, len, start, |at, len, answer| {
             Ok(hand_out(&answer?.data, at, len, &mut take))
@@ -209,10 +199,8 @@ impl Client {
                 part.len as usize,
                 &mut fill,
             );
-            self.begin(
-                ctx,
-                CallSpec::part(write_of(handle, part), bytes, operation),
-            )
+            let spec = CallSpec::part(write_of(handle, part), bytes, operation);
+            self.host.begin(ctx, spec)
         };
         in_turn(self.part(), offset, len, start, |at, _, answer| {
             match answer.and_then(written) {
@@ -245,11 +233,6 @@ impl Client {
             true => SHARED_PART,
             false => PART,
         }
-    }
-
-    fn begin(&self, ctx: &Context, spec: CallSpec) -> Result<InFlight<'_>, Errno> {
-        self.host
-            .begin(&SignalGuard::begin(), &Arc::default(), ctx, spec)
     }
 
     /// Makes the bytes of a write, in memory that forwarders read in place if there is any left.
@@ -287,7 +270,7 @@ fn in_turn<'c>(
         let Some((part, in_flight)) = started.pop_front() else {
             return Ok(done);
         };
-        let answer = in_flight.and_then(|in_flight| in_flight.wait(&SignalGuard::begin()));
+        let answer = in_flight.and_then(InFlight::wait);
         let moved = end(done, part, answer)?;
         done += moved;
         if moved < part {

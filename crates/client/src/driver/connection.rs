@@ -1,10 +1,11 @@
-//! The sending side of one connection: frames in order, which any thread may write.
+//! One connection to a forwarder: any thread writes requests to it, and the leader reads replies.
 //!
 //! The thread that makes a call writes its frames itself while the socket takes them. Frames that
 //! do not fit stay in the queue until the leader learns that the socket is writable again.
 
 use super::arena::{Arena, Piece};
-use crate::wire::{Op, Request, frame};
+use crate::wire::frame::{self, FrameError};
+use crate::wire::{Challenge, Op, Reply, Request};
 use bytes::Bytes;
 use rustix::fd::AsFd;
 use std::collections::BTreeMap;
@@ -12,19 +13,23 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_net::{Outbox, Stream};
+use tidegate_net::{FrameReader, Outbox, Step, Stream};
 
 /// Largest number of pieces that one system call writes; the kernel allows 1024.
 const PIECES_MAX: usize = 64;
 /// Number of buffers for headers that are kept for reuse.
 const SPARE_MAX: usize = 64;
-/// Id of the request that offers the arena to the forwarder. The core counts its own from 1.
-pub(crate) const OFFER: u64 = u64::MAX;
-/// Id of the request with which a further connection joins its session.
+/// Payloads longer than this go into the arena, because an allocator would return their memory to
+/// the system each time. Bytes.
+const LONG: usize = 32 << 10;
+/// Id of the request that offers the arena to the forwarder.
+const OFFER: u64 = u64::MAX;
+/// Id of the request with which a further connection joins its session. The core counts its own
+/// requests from 1.
 pub(crate) const JOIN: u64 = u64::MAX - 1;
 
-/// A connected socket and the frames that wait to be sent on it. The session's credits bound their
-/// number, the budget their bytes.
+/// A stream and the frames that wait to be sent on it. The session's credits bound their number,
+/// the budget their bytes.
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     queue: Mutex<Queue>,
@@ -309,127 +314,149 @@ impl Drop for Connection {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
-    use std::io::Read;
-    use std::os::unix::net::UnixStream;
-    use std::sync::Arc;
-    use std::thread;
+/// Something whole that has arrived.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// The forwarder wants a proof of the secret.
+    Challenge(Challenge),
+    /// A reply and its payload; None where the payload is in shared memory.
+    Reply(Reply, Option<Bytes>),
+}
 
-    fn pair() -> (Arc<Connection>, UnixStream) {
-        let (ours, theirs) = net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .expect("a pair of sockets");
-        let ours = UnixStream::from(ours);
-        ours.set_nonblocking(true)
-            .expect("a socket can be non-blocking");
-        (
-            Arc::new(Connection::new(Stream::new(ours.into(), None), None)),
-            UnixStream::from(theirs),
-        )
-    }
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReceiveError {
+    /// The peer closed it.
+    #[error("closed by the forwarder")]
+    Closed,
+    /// The network broke it.
+    #[error("{0}")]
+    Socket(io::Error),
+    /// The bytes are no reply.
+    #[error("not a reply: {0}")]
+    Frame(#[from] FrameError),
+    /// A reply names a payload that is not in shared memory.
+    #[error("a reply's payload is in memory that was not meant for it")]
+    Memory,
+}
 
-    #[test]
-    fn frames_of_many_threads_arrive_whole() {
-        const THREADS: u8 = 8;
-        const FRAMES: usize = 200;
-        let (connection, mut peer) = pair();
-        let reader = thread::spawn(move || {
-            let mut bytes = Vec::new();
-            peer.read_to_end(&mut bytes)
-                .expect("the peer reads to the end");
-            bytes
-        });
-        thread::scope(|scope| {
-            for number in 1..=THREADS {
-                let connection = &connection;
-                scope.spawn(move || {
-                    for _ in 0..FRAMES {
-                        let head = |out: &mut Vec<u8>| out.extend_from_slice(&[number; 10]);
-                        connection.push(head, vec![Bytes::from(vec![number; 1500]); 2], false);
-                        connection.flush();
-                    }
-                });
-            }
-        });
-        // Here the test stands in for the I/O thread.
-        while !connection.is_flushed() {
-            connection.flush();
-            thread::yield_now();
-        }
-        drop(connection);
-        let bytes = reader.join().expect("the reader ends");
-        assert_eq!(bytes.len(), usize::from(THREADS) * FRAMES * 3010);
-        for frame in bytes.chunks(3010) {
-            assert!(
-                frame.iter().all(|byte| *byte == frame[0]),
-                "two frames were mixed"
-            );
+/// How one receive from the socket ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// There may be more bytes.
+    More,
+    /// There are no more bytes; the end of the stream may follow.
+    Drained,
+    /// There is nothing to receive, not even the end of the stream.
+    Empty,
+}
+
+/// The receiving side of a connection. It puts a payload into memory of its exact size. For a long
+/// payload it takes memory of the arena, which is used again and again: new memory costs a page
+/// fault for each page.
+pub(crate) struct Receiver {
+    frames: FrameReader,
+    /// A reply whose payload is still coming.
+    payload: Option<(Reply, Memory)>,
+    arena: Option<Arc<Arena>>,
+}
+
+/// Place for a payload, of its length.
+enum Memory {
+    Own(Vec<u8>),
+    Piece(Piece),
+}
+
+impl Memory {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            Memory::Piece(piece) => piece.bytes_mut(),
         }
     }
 
-    #[test]
-    fn what_a_lost_forwarder_may_work_on_is_not_used_again_and_not_kept_for_ever() {
-        let arena = Arena::new(3 * 4096, None).expect("memory");
-        let (plain, _peer) = pair();
-        let socket = plain.stream.as_fd().try_clone_to_owned();
-        let socket = socket.expect("descriptors are left");
-        let connection = Connection::new(Stream::new(socket, None), Some(Arc::clone(&arena)));
-        connection.accepted();
-        let handle = crate::wire::Handle { inode: 1, birth: 2 };
-        let request = |id, op: Op, payload_len| Request {
-            id,
-            seat: 0,
-            reply_slot: op.mutates().then_some(crate::wire::ReplySlot {
-                index: 0,
-                sequence: 1,
-            }),
-            generation: 0,
-            epoch: 0,
-            replay: false,
-            caller: None,
-            hints: Some(crate::wire::Hints::default()),
-            op,
-            payload_len,
-        };
-        let extents = |len| crate::wire::Extent { offset: 0, len }.into();
-        let read = |len| Op::Read {
-            handle,
-            extents: extents(len),
-        };
-        let write = Op::Write {
-            handle,
-            extents: extents(50),
-        };
-        connection.enqueue_request(&request(1, read(4096), 0), Vec::new());
-        let piece = arena.take(100).expect("there is room");
-        let bytes = piece.into_bytes(100).expect("it has them");
-        connection.enqueue_request(&request(2, write, 50), vec![bytes.slice(50..)]);
-        connection.enqueue_request(&request(3, read(10), 0), Vec::new());
-        assert_eq!(connection.replied(3, Some(5)).map(|it| it.len()), Some(5));
-        connection.close();
-        drop((connection, bytes));
-        let left = arena.take(4096).expect("the one that was answered");
-        assert_eq!(left.place(), 2 * 4096);
-        assert!(arena.take(1).is_none(), "the others may be worked on");
-        drop(left);
-        assert_eq!(Arc::strong_count(&arena), 1, "the memory is never freed");
-    }
-
-    #[test]
-    fn a_gone_peer_breaks_the_connection_without_a_signal() {
-        let (connection, peer) = pair();
-        drop(peer);
-        connection.push(|out| out.push(1), Vec::new(), false);
-        connection.flush();
-        assert!(connection.is_flushed());
-        connection.push(|out| out.push(1), Vec::new(), false);
-        assert!(connection.queue().frames.is_empty());
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Memory::Own(bytes) => bytes.into(),
+            Memory::Piece(piece) => Bytes::from_owner(piece),
+        }
     }
 }
+
+impl Receiver {
+    /// A receiver for a new connection; `challenged` says whether the stream begins with a
+    /// challenge.
+    pub(crate) fn new(payload_max: u32, challenged: bool, arena: Option<Arc<Arena>>) -> Receiver {
+        Receiver {
+            frames: FrameReader::of_replies(payload_max, challenged),
+            payload: None,
+            arena,
+        }
+    }
+
+    /// Receives once, and appends to `into` every challenge and reply that is now complete.
+    pub(crate) fn receive(
+        &mut self,
+        stream: &Stream,
+        into: &mut Vec<Received>,
+    ) -> Result<Progress, ReceiveError> {
+        let target = match &mut self.payload {
+            Some((_, memory)) => memory.bytes_mut(),
+            None => &mut [],
+        };
+        let filled = self.frames.fill(|pieces| stream.receive(pieces), target);
+        let (received, room) = match filled {
+            Ok(Some(filled)) => filled,
+            Ok(None) => return Err(ReceiveError::Closed),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Progress::Empty),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Progress::More),
+            Err(error) => return Err(ReceiveError::Socket(error)),
+        };
+        while self.next(into)? {}
+        // A short read has emptied a stream socket.
+        Ok(match received < room {
+            true => Progress::Drained,
+            false => Progress::More,
+        })
+    }
+
+    /// Takes one challenge or reply out of what has arrived; false if none is complete.
+    fn next(&mut self, into: &mut Vec<Received>) -> Result<bool, ReceiveError> {
+        let target = match &mut self.payload {
+            Some((_, memory)) => memory.bytes_mut(),
+            None => &mut [],
+        };
+        match self.frames.next(target)? {
+            Step::More => return Ok(false),
+            Step::Challenge(challenge) => into.push(Received::Challenge(challenge)),
+            Step::Frame(header, body) => {
+                let reply = frame::decode_reply(&header, body)?;
+                match header.payload_len {
+                    _ if header.shared => into.push(Received::Reply(reply, None)),
+                    0 => into.push(Received::Reply(reply, Some(Bytes::new()))),
+                    len => {
+                        self.frames.keep_payload();
+                        self.payload = Some((reply, self.memory(len as usize)));
+                    }
+                }
+            }
+            Step::Payload => {
+                let (reply, memory) = self.payload.take().expect("its end has come");
+                into.push(Received::Reply(reply, Some(memory.into_bytes())));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Memory for a payload of `len` bytes.
+    fn memory(&self, len: usize) -> Memory {
+        let arena = self.arena.as_ref().filter(|_| len >= LONG);
+        match arena.and_then(|arena| arena.take(len)) {
+            Some(piece) => Memory::Piece(piece),
+            None => Memory::Own(vec![0; len]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

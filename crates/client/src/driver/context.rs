@@ -1,6 +1,6 @@
 //! On whose behalf a call is made, and how another thread cancels it.
 
-use super::signal_guard::SignalGuard;
+use super::SignalGuard;
 use super::waiter::Waiter;
 use crate::collective::Collective;
 use crate::wire::Caller;

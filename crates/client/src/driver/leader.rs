@@ -2,13 +2,13 @@
 //! waits for a reply anyway. A calling thread takes in its own reply, so that no other thread has
 //! to wake it.
 //!
-//! One thread at a time has the reactor: the leader. A call that finds the reactor free leads until
+//! One thread at a time has the sockets: the leader. A call that finds the sockets free leads until
 //! it has its result, and then makes another waiting call the leader. The I/O thread leads where no
 //! call has led for a while, and it makes the connections. It sleeps while calls lead.
 
-use super::reactor::{Cycle, Reactor};
+use super::SignalGuard;
 use super::shared::Shared;
-use super::signal_guard::SignalGuard;
+use super::sockets::{Cycle, Sockets};
 use super::waiter::{Waiter, Woken};
 use crate::core::CallId;
 use std::collections::BTreeMap;
@@ -29,10 +29,10 @@ const GOODBYE_LOOK: Duration = Duration::from_millis(10);
 
 /// See the head of the file.
 pub(crate) struct LeaderFollower {
-    reactor: Mutex<Reactor>,
+    sockets: Mutex<Sockets>,
     /// Calls that wait for their result and would lead.
     followers: Mutex<BTreeMap<CallId, Arc<Waiter>>>,
-    /// Whether a call wanted to lead and the reactor was not free.
+    /// Whether a call wanted to lead and the sockets were not free.
     wanted: AtomicBool,
     /// When a call last led, on the clock of [`Shared::now_ns`].
     led_ns: AtomicU64,
@@ -51,9 +51,9 @@ enum Led {
 }
 
 impl LeaderFollower {
-    pub(crate) fn new(reactor: Reactor) -> LeaderFollower {
+    pub(crate) fn new(sockets: Sockets) -> LeaderFollower {
         LeaderFollower {
-            reactor: Mutex::new(reactor),
+            sockets: Mutex::new(sockets),
             followers: Mutex::default(),
             wanted: AtomicBool::new(false),
             led_ns: AtomicU64::new(0),
@@ -64,9 +64,9 @@ impl LeaderFollower {
 
     /// Sets the I/O thread up; it calls this first.
     pub(crate) fn thread_begins(&self) {
-        // The reactor is free: no call comes before this thread has connected.
-        if let Some(reactor) = self.take_reactor() {
-            reactor.thread_begins();
+        // The sockets are free: no call comes before this thread has connected.
+        if let Some(sockets) = self.take_sockets() {
+            sockets.thread_begins();
         }
     }
 
@@ -74,10 +74,10 @@ impl LeaderFollower {
     pub(crate) fn run(&self, shared: &Shared) {
         let mut goodbye_until = None;
         loop {
-            if let Some(mut reactor) = self.take_reactor() {
+            if let Some(mut sockets) = self.take_sockets() {
                 loop {
                     let closed = shared.is_closed();
-                    let cycle = reactor.cycle(shared, closed.then_some(GOODBYE_LOOK));
+                    let cycle = sockets.cycle(shared, closed.then_some(GOODBYE_LOOK));
                     if closed {
                         let now = Instant::now();
                         let until = *goodbye_until.get_or_insert_with(|| now + GOODBYE_MAX);
@@ -88,7 +88,7 @@ impl LeaderFollower {
                         break;
                     }
                 }
-                drop(reactor);
+                drop(sockets);
                 self.pass_on();
             }
             self.stand_by(shared);
@@ -133,25 +133,25 @@ impl LeaderFollower {
         self.recalled.notify_one();
     }
 
-    fn take_reactor(&self) -> Option<MutexGuard<'_, Reactor>> {
+    fn take_sockets(&self) -> Option<MutexGuard<'_, Sockets>> {
         // If it is poisoned, the I/O thread has panicked while it led, and ends all calls.
-        self.reactor.try_lock().ok()
+        self.sockets.try_lock().ok()
     }
 
     /// Makes the calling thread the leader if there is none, else enters it in the list of
     /// followers.
     fn lead_or_follow(&self, shared: &Shared, id: CallId, waiter: &Arc<Waiter>) -> Led {
-        if let Some(reactor) = self.take_reactor() {
-            return self.lead(reactor, shared, waiter);
+        if let Some(sockets) = self.take_sockets() {
+            return self.lead(sockets, shared, waiter);
         }
         self.followers().insert(id, Arc::clone(waiter));
         self.wanted.store(true, Ordering::Relaxed);
         // The last leader may have looked for followers just before the insertion.
-        match self.take_reactor() {
+        match self.take_sockets() {
             None => Led::Follows,
-            Some(reactor) => {
+            Some(sockets) => {
                 self.followers().remove(&id);
-                self.lead(reactor, shared, waiter)
+                self.lead(sockets, shared, waiter)
             }
         }
     }
@@ -159,7 +159,7 @@ impl LeaderFollower {
     /// Takes in what arrives until the call has what it waits for, or until that takes long.
     fn lead(
         &self,
-        mut reactor: MutexGuard<'_, Reactor>,
+        mut sockets: MutexGuard<'_, Sockets>,
         shared: &Shared,
         waiter: &Arc<Waiter>,
     ) -> Led {
@@ -176,7 +176,7 @@ impl LeaderFollower {
                 if left.is_zero() || shared.is_closed() {
                     return Led::Long;
                 }
-                if reactor.cycle_of_caller(shared, left) == Cycle::Connect {
+                if sockets.cycle_of_caller(shared, left) == Cycle::Connect {
                     return Led::Long;
                 }
             }
@@ -184,7 +184,7 @@ impl LeaderFollower {
         let led = catch_unwind(AssertUnwindSafe(body));
         waiter.leads(None);
         self.led_ns.store(shared.now_ns(), Ordering::Relaxed);
-        drop(reactor);
+        drop(sockets);
         self.pass_on();
         led.unwrap_or_else(|_| {
             shared.abandon();
@@ -203,8 +203,8 @@ impl LeaderFollower {
         woken
     }
 
-    /// Makes a follower the leader, because the reactor is free: the youngest call, which will wait
-    /// longest.
+    /// Makes a follower the leader, because the sockets are free: the youngest call, which will
+    /// wait longest.
     fn pass_on(&self) {
         let follower = self.followers().pop_last();
         if let Some((_, waiter)) = follower {

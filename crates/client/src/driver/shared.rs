@@ -2,24 +2,21 @@
 //! carries out its outputs.
 
 use super::arena::Arena;
-use super::budget::Budget;
 use super::connection::Connection;
-use super::signal_guard::wake;
-use super::waiter::Waiter;
-use crate::core::{Answer, CallId, Core, CoreOptions, Errno, Input, Output, Told};
-use crate::list::Asked;
+use super::waiter::{Budget, Waiter};
+use super::wake;
+use crate::core::{Answer, CallId, Core, CoreOptions, Errno, Input, Output};
 use crate::options::ConnectError;
-use crate::wire::Attr;
 use mio::Waker;
 use std::collections::BTreeMap;
 use std::mem;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// See the module.
 pub(crate) struct Shared {
-    pub(crate) forwarders: usize,
     /// Addresses of the forwarders, as the list or the forwarders give them.
     pub(crate) names: Vec<String>,
     pub(crate) budget: Budget,
@@ -56,14 +53,15 @@ pub(crate) struct State {
 pub(crate) struct Peer {
     /// Present while requests may be sent.
     pub(crate) connection: Option<Arc<Connection>>,
-    /// Further connections of the session, each with the number of its link in the reactor. When
+    /// Further connections of the session, each with the number. When
     /// one connection of a session ends, all do.
     pub(crate) joined: Vec<(usize, Arc<Connection>)>,
     /// Number of the connection. The core must not receive anything of an older one.
     pub(crate) generation: u64,
     /// Why there is no connection, in words.
     pub(crate) trouble: String,
-    refused: bool,
+    /// The forwarder will not change its answer.
+    pub(crate) refused: bool,
 }
 
 impl Peer {
@@ -152,7 +150,6 @@ impl Shared {
             ended: false,
         };
         Shared {
-            forwarders,
             names,
             budget: Budget::new(in_flight_bytes_max),
             arena,
@@ -232,83 +229,23 @@ impl Shared {
         }
     }
 
-    /// Waits until a forwarder has granted a session; the error says why none has.
-    pub(crate) fn first_session(
+    /// Calls `look` until it has a result: whenever a session was granted or refused, and when the
+    /// time is over that it returned.
+    pub(crate) fn watch_sessions<T>(
         &self,
-        addresses: &[String],
-        timeout: Duration,
-    ) -> Result<Attr, ConnectError> {
-        let until = Instant::now() + timeout.min(Duration::from_secs(86_400));
+        mut look: impl FnMut(&State) -> ControlFlow<Result<T, ConnectError>, Duration>,
+    ) -> Result<T, ConnectError> {
         let broken = || ConnectError::Unreachable("the client broke".to_string());
         let mut state = self.state.lock().map_err(|_| broken())?;
         loop {
-            if let Some(root) = state.core.root() {
-                return Ok(root);
+            match look(&state) {
+                ControlFlow::Break(result) => return result,
+                ControlFlow::Continue(left) => {
+                    let waited = self.sessions.wait_timeout(state, left);
+                    state = waited.map_err(|_| broken())?.0;
+                }
             }
-            let left = until.saturating_duration_since(Instant::now());
-            let refused = state.peers.iter().position(|peer| peer.refused);
-            if let Some(index) = refused
-                && (left.is_zero() || state.peers.iter().all(|peer| peer.refused))
-            {
-                let (address, trouble) = (addresses[index].clone(), &state.peers[index].trouble);
-                return Err(ConnectError::Refused(address, trouble.clone()));
-            }
-            if left.is_zero() || self.is_closed() {
-                let silent = "no answer".to_string();
-                let trouble = |peer: &Peer| match peer.trouble.is_empty() {
-                    true => silent.clone(),
-                    false => peer.trouble.clone(),
-                };
-                let each = addresses.iter().zip(&state.peers);
-                let each = each.map(|(text, peer)| format!("{text}: {}", trouble(peer)));
-                return Err(ConnectError::Unreachable(
-                    each.collect::<Vec<_>>().join(", "),
-                ));
-            }
-            state = self
-                .sessions
-                .wait_timeout(state, left)
-                .map_err(|_| broken())?
-                .0;
         }
-    }
-
-    /// Waits until each forwarder has answered who it is or cannot be reached. Where none has
-    /// answered it waits until `until`; else those without an answer have `silence_max` more.
-    pub(crate) fn told(
-        &self,
-        addresses: &[String],
-        until: Instant,
-        silence_max: Duration,
-    ) -> Result<Vec<Asked>, ConnectError> {
-        let broken = || ConnectError::Unreachable("the client broke".to_string());
-        let mut state = self.state.lock().map_err(|_| broken())?;
-        let mut first = None;
-        loop {
-            let told = state.core.roll();
-            let here = told.iter().any(|told| matches!(told, Told::Here(_)));
-            let silent = told.iter().any(|told| matches!(told, Told::Silent));
-            let refused = state.peers.iter().all(|peer| peer.refused);
-            let now = Instant::now();
-            let until = match here {
-                true => until.min(*first.get_or_insert(now) + silence_max),
-                false => until,
-            };
-            let left = until.saturating_duration_since(now);
-            if (here && !silent) || refused || left.is_zero() || self.is_closed() {
-                break;
-            }
-            let waited = self.sessions.wait_timeout(state, left);
-            state = waited.map_err(|_| broken())?.0;
-        }
-        let each = addresses.iter().zip(state.core.roll()).zip(&state.peers);
-        let asked = each.map(|((address, told), peer)| Asked {
-            address: address.clone(),
-            told: told.clone(),
-            refused: peer.refused,
-            trouble: peer.trouble.clone(),
-        });
-        Ok(asked.collect())
     }
 
     /// Records why there is no connection to a forwarder. `refused`: the forwarder will not change

@@ -1,24 +1,96 @@
-//! Makes a client from its options: checks addresses and secret, and starts the I/O thread.
+//! Makes a client from its options, and ends it. The client asks the forwarders of its list who
+//! they are, starts the I/O thread, and waits for the first session. [`list`](crate::list) checks,
+//! orders and completes the list with the forwarders' answers.
 
-use super::Host;
 use super::arena::Arena;
 use super::leader::LeaderFollower;
-use super::reactor::Reactor;
-use super::shared::Shared;
-use super::signal_guard::SignalGuard;
+use super::shared::{Shared, State};
+use super::sockets::Sockets;
+use super::{Host, SignalGuard};
 use crate::application::app_id;
-use crate::core::CoreOptions;
+use crate::core::{Application, CoreOptions, Told};
+use crate::list::{self, Asked, Whole};
 use crate::options::{ConnectError, Options};
-use crate::wire::{Attr, NAME_MAX};
+use crate::wire::{Attr, ExportId, NAME_MAX};
+use std::mem;
+use std::ops::ControlFlow::{Break, Continue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 use tidegate_net::{Address, Dialer, Secret};
 
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// How long the client waits for forwarders without an answer once another has answered. A node
+/// that is down must not keep a mount from starting.
+const SILENCE_MAX: Duration = Duration::from_millis(500);
+
+/// Pause before asking again for addresses that the answering forwarders do not know yet:
+/// forwarders that were started together learn of each other within a second or two.
+const LEARN_WAIT: Duration = Duration::from_millis(250);
+
 impl Host {
+    /// Asks the forwarders who they are, starts the I/O thread and waits for the first session.
+    pub(crate) fn start(options: Options) -> Result<Host, ConnectError> {
+        if options.forwarders.is_empty() {
+            return Err(ConnectError::NoAddress);
+        }
+        let (options, left_out) = ask_all(options)?;
+        let mut host = Host::set_up(&options, core_options(&options)?)?;
+        host.name_application(Application {
+            name: options.application.clone(),
+            job: options.job.clone(),
+            project: options.project.clone(),
+            caller: None,
+        });
+        host.root = host.first_session(&options.forwarders, options.connect_timeout)?;
+        host.reached = options.to_text();
+        host.left_out = left_out;
+        Ok(host)
+    }
+
+    /// Waits until a forwarder has granted a session; the error says why none has.
+    fn first_session(&self, addresses: &[String], timeout: Duration) -> Result<Attr, ConnectError> {
+        let until = Instant::now() + timeout.min(DAY);
+        self.shared.watch_sessions(|state| {
+            if let Some(root) = state.core.root() {
+                return Break(Ok(root));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let refused = state.peers.iter().all(|peer| peer.refused);
+            match refused || left.is_zero() || self.shared.is_closed() {
+                true => Break(Err(list::nobody(&asked(addresses, state)))),
+                false => Continue(left),
+            }
+        })
+    }
+
+    /// Waits until each forwarder has answered who it is or cannot be reached. Where none has
+    /// answered it waits until `until`; else those without an answer have [`SILENCE_MAX`] more.
+    fn told(&self, addresses: &[String], until: Instant) -> Result<Vec<Asked>, ConnectError> {
+        let mut first = None;
+        self.shared.watch_sessions(|state| {
+            let told = state.core.roll();
+            let here = told.iter().any(|told| matches!(told, Told::Here(_)));
+            let silent = told.iter().any(|told| matches!(told, Told::Silent));
+            let refused = state.peers.iter().all(|peer| peer.refused);
+            let now = Instant::now();
+            let until = match here {
+                true => until.min(*first.get_or_insert(now) + SILENCE_MAX),
+                false => until,
+            };
+            let left = until.saturating_duration_since(now);
+            match (here && !silent) || refused || left.is_zero() || self.shared.is_closed() {
+                true => Break(Ok(asked(addresses, state))),
+                false => Continue(left),
+            }
+        })
+    }
+
     /// Checks the options and starts the I/O thread.
-    pub(super) fn set_up(options: &Options, core: CoreOptions) -> Result<Host, ConnectError> {
+    fn set_up(options: &Options, core: CoreOptions) -> Result<Host, ConnectError> {
         let dialers: Result<Vec<Dialer>, _> = options.forwarders.iter().map(dialer).collect();
         let secret = match &options.secret_file {
             None => None,
@@ -32,7 +104,7 @@ impl Host {
         let arena = arena(options);
         let reaches_memory = |dialer: &Dialer| dialer.address().reaches_memory();
         let shares_arena = arena.is_some() && dialers.iter().any(reaches_memory);
-        let (reactor, waker) = Reactor::new(dialers, secret, &core, options.embedded)?;
+        let (sockets, waker) = Sockets::new(dialers, secret, &core, options.embedded)?;
         let in_flight_bytes_max = options.in_flight_bytes_max;
         let names = options.forwarders.clone();
         let shared = Arc::new(Shared::new(
@@ -42,7 +114,7 @@ impl Host {
             arena,
             shares_arena,
         ));
-        let leader = Arc::new(LeaderFollower::new(reactor));
+        let leader = Arc::new(LeaderFollower::new(sockets));
         let thread = spawn(&shared, &leader)?;
         Ok(Host {
             shared,
@@ -57,6 +129,136 @@ impl Host {
             open_next: AtomicU64::new(1),
         })
     }
+
+    /// Says goodbye and ends the thread.
+    pub(crate) fn shutdown(&self) {
+        if self.is_foreign() {
+            return;
+        }
+        self.shared.shutdown();
+        self.leader.wake_io_thread();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // The panic hook has reported its panic, and every call has ended with EIO.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if self.is_foreign() {
+            // The thread is the parent's.
+            let thread = self
+                .thread
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner);
+            mem::forget(thread.take());
+        } else {
+            self.shutdown();
+        }
+    }
+}
+
+/// The options with all forwarders of the export, in the order of the layout; and the addresses of
+/// the list that are left out, with the reason, one line each.
+fn ask_all(options: Options) -> Result<(Options, Vec<String>), ConnectError> {
+    if options.export.is_some() {
+        // The process that wrote the line has asked the forwarders.
+        return Ok((options, Vec::new()));
+    }
+    let named = list::read(&options.forwarders)?;
+    let until = Instant::now() + options.connect_timeout.min(DAY);
+    loop {
+        match once(&options, &named, until) {
+            Err(ConnectError::Unknown(_)) if Instant::now() + LEARN_WAIT < until => {
+                std::thread::sleep(LEARN_WAIT);
+            }
+            Err(error) => return Err(error),
+            Ok((whole, export)) => {
+                let options = Options {
+                    forwarders: whole.forwarders,
+                    export: Some(export),
+                    ..options
+                };
+                return Ok((options, whole.left_out));
+            }
+        }
+    }
+}
+
+/// Asks the forwarders of the list, then those that these name.
+fn once(
+    options: &Options,
+    named: &[String],
+    until: Instant,
+) -> Result<(Whole, ExportId), ConnectError> {
+    let asked = ask(options, named.to_vec(), until)?;
+    let checked = list::check(&asked)?;
+    let export = checked.export;
+    let missing = checked.missing().into_iter();
+    let learned: Vec<String> = missing.flat_map(|(_, addresses)| addresses).collect();
+    // The answers of these forwarders are checked like those of the list.
+    let learned = match learned.is_empty() {
+        true => Vec::new(),
+        false => ask(options, learned, Instant::now() + SILENCE_MAX)?,
+    };
+    let whole = checked.complete(&learned)?;
+    for (index, address) in whole.forwarders.iter().enumerate() {
+        let mut all = asked.iter().chain(&learned);
+        let found = all.find(|asked| asked.address == *address);
+        if let Some(asked) = found.filter(|asked| !matches!(asked.told, Told::Here(_))) {
+            tracing::warn!(
+                forwarder = index,
+                %address,
+                trouble = list::trouble_of(asked),
+                "a forwarder is down; it is checked when it comes"
+            );
+        }
+    }
+    Ok((whole, export))
+}
+
+/// Asks all of them at once. Ends when all have answered or refused, or when one has answered and
+/// the others had their time; where none answers, at `until`.
+fn ask(
+    options: &Options,
+    addresses: Vec<String>,
+    until: Instant,
+) -> Result<Vec<Asked>, ConnectError> {
+    let options = Options {
+        forwarders: addresses,
+        // The roll call transfers no payload.
+        shared_memory_bytes: 0,
+        ..options.clone()
+    };
+    let core = CoreOptions {
+        asks: true,
+        ..core_options(&options)?
+    };
+    let host = Host::set_up(&options, core)?;
+    let asked = host.told(&options.forwarders, until);
+    host.shutdown();
+    asked
+}
+
+/// What the client knows of the forwarders at these addresses.
+fn asked(addresses: &[String], state: &State) -> Vec<Asked> {
+    let told = state.core.roll();
+    let each = addresses.iter().zip(&state.peers).enumerate();
+    let asked = each.map(|(index, (address, peer))| Asked {
+        address: address.clone(),
+        told: told.get(index).cloned().unwrap_or_default(),
+        refused: peer.refused,
+        trouble: peer.trouble.clone(),
+    });
+    asked.collect()
 }
 
 /// Prepares libfabric for its addresses, before the time to connect begins.
@@ -112,7 +314,7 @@ fn spawn(shared: &Arc<Shared>, leader: &Arc<LeaderFollower>) -> std::io::Result<
         .spawn(body)
 }
 
-pub(super) fn core_options(options: &Options) -> Result<CoreOptions, ConnectError> {
+fn core_options(options: &Options) -> Result<CoreOptions, ConnectError> {
     let mut client = 0;
     while client == 0 {
         client = getrandom::u64().map_err(|e| std::io::Error::other(e.to_string()))?;

@@ -1,15 +1,118 @@
-//! The receiver over a pair of sockets: frames come whole, in pieces and broken.
+//! Connections over pairs of sockets: what many threads send, and replies that come whole, in
+//! pieces and broken.
 
 use super::*;
+use crate::wire::{Entry, Extent, Handle, Hints, Lens, Outcome, ReplySlot};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use tidegate_wire::{Entry, Extent, Handle, Lens, Op, Outcome};
+use std::thread;
 
-fn pair() -> (UnixStream, UnixStream) {
+fn streams() -> (Stream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
     ours.set_nonblocking(true)
         .expect("a socket can be non-blocking");
-    (ours, theirs)
+    (Stream::new(ours.into(), None), theirs)
+}
+
+fn pair() -> (Connection, UnixStream) {
+    let (ours, theirs) = streams();
+    (Connection::new(ours, None), theirs)
+}
+
+#[test]
+fn frames_of_many_threads_arrive_whole() {
+    const THREADS: u8 = 8;
+    const FRAMES: usize = 200;
+    let (connection, mut peer) = pair();
+    let reader = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        peer.read_to_end(&mut bytes)
+            .expect("the peer reads to the end");
+        bytes
+    });
+    thread::scope(|scope| {
+        for number in 1..=THREADS {
+            let connection = &connection;
+            scope.spawn(move || {
+                for _ in 0..FRAMES {
+                    let head = |out: &mut Vec<u8>| out.extend_from_slice(&[number; 10]);
+                    connection.push(head, vec![Bytes::from(vec![number; 1500]); 2], false);
+                    connection.flush();
+                }
+            });
+        }
+    });
+    // Here the test stands in for the I/O thread.
+    while !connection.is_flushed() {
+        connection.flush();
+        thread::yield_now();
+    }
+    drop(connection);
+    let bytes = reader.join().expect("the reader ends");
+    assert_eq!(bytes.len(), usize::from(THREADS) * FRAMES * 3010);
+    for frame in bytes.chunks(3010) {
+        assert!(
+            frame.iter().all(|byte| *byte == frame[0]),
+            "two frames were mixed"
+        );
+    }
+}
+
+#[test]
+fn what_a_lost_forwarder_may_work_on_is_not_used_again_and_not_kept_for_ever() {
+    let arena = Arena::new(3 * 4096, None).expect("memory");
+    let (stream, _peer) = streams();
+    let connection = Connection::new(stream, Some(Arc::clone(&arena)));
+    connection.accepted();
+    let handle = Handle { inode: 1, birth: 2 };
+    let request = |id, op: Op, payload_len| Request {
+        id,
+        seat: 0,
+        reply_slot: op.mutates().then_some(ReplySlot {
+            index: 0,
+            sequence: 1,
+        }),
+        generation: 0,
+        epoch: 0,
+        replay: false,
+        caller: None,
+        hints: Some(Hints::default()),
+        op,
+        payload_len,
+    };
+    let extents = |len| Extent { offset: 0, len }.into();
+    let read = |len| Op::Read {
+        handle,
+        extents: extents(len),
+    };
+    let write = Op::Write {
+        handle,
+        extents: extents(50),
+    };
+    connection.enqueue_request(&request(1, read(4096), 0), Vec::new());
+    let piece = arena.take(100).expect("there is room");
+    let bytes = piece.into_bytes(100).expect("it has them");
+    connection.enqueue_request(&request(2, write, 50), vec![bytes.slice(50..)]);
+    connection.enqueue_request(&request(3, read(10), 0), Vec::new());
+    assert_eq!(connection.replied(3, Some(5)).map(|it| it.len()), Some(5));
+    connection.close();
+    drop((connection, bytes));
+    let left = arena.take(4096).expect("the one that was answered");
+    assert_eq!(left.place(), 2 * 4096);
+    assert!(arena.take(1).is_none(), "the others may be worked on");
+    drop(left);
+    assert_eq!(Arc::strong_count(&arena), 1, "the memory is never freed");
+}
+
+#[test]
+fn a_gone_peer_breaks_the_connection_without_a_signal() {
+    let (connection, peer) = pair();
+    drop(peer);
+    connection.push(|out| out.push(1), Vec::new(), false);
+    connection.flush();
+    assert!(connection.is_flushed());
+    connection.push(|out| out.push(1), Vec::new(), false);
+    assert!(connection.queue().frames.is_empty());
 }
 
 fn reply(id: u64, outcome: Outcome, payload_len: u32) -> Reply {
@@ -74,16 +177,12 @@ fn encode(replies: &[(Reply, Vec<u8>)]) -> Vec<u8> {
 }
 
 fn receive_all(portions: &[&[u8]], challenge_due: bool) -> Vec<Received> {
-    let (ours, mut theirs) = pair();
+    let (ours, mut theirs) = streams();
     let mut receiver = Receiver::new(1 << 20, challenge_due, None);
     let mut received = Vec::new();
     for portion in portions {
         theirs.write_all(portion).expect("the socket takes it");
-        while receiver
-            .receive(|into| (&ours).read_vectored(into), &mut received)
-            .expect("valid")
-            == Progress::More
-        {}
+        while receiver.receive(&ours, &mut received).expect("valid") == Progress::More {}
     }
     received
 }
@@ -128,14 +227,14 @@ fn a_challenge_comes_before_the_frames() {
 fn wrong_bytes_end_it() {
     let good = encode(&replies());
     for at in [0, 4, 12, 63, 70, 500] {
-        let (ours, mut theirs) = pair();
+        let (ours, mut theirs) = streams();
         let mut bad = good.clone();
         bad[at] ^= 1;
         theirs.write_all(&bad).expect("the socket takes it");
         let mut receiver = Receiver::new(1 << 20, false, None);
         let mut received = Vec::new();
         let error = loop {
-            match receiver.receive(|into| (&ours).read_vectored(into), &mut received) {
+            match receiver.receive(&ours, &mut received) {
                 Ok(Progress::More) => {}
                 Ok(Progress::Drained | Progress::Empty) => panic!("byte {at} was not noticed"),
                 Err(error) => break error,
@@ -151,13 +250,13 @@ fn wrong_bytes_end_it() {
 
 #[test]
 fn the_end_of_the_stream_is_told() {
-    let (ours, theirs) = pair();
+    let (ours, theirs) = streams();
     let mut receiver = Receiver::new(1 << 20, false, None);
-    let progress = receiver.receive(|into| (&ours).read_vectored(into), &mut Vec::new());
+    let progress = receiver.receive(&ours, &mut Vec::new());
     assert_eq!(progress.expect("nothing there yet"), Progress::Empty);
     drop(theirs);
     let error = receiver
-        .receive(|into| (&ours).read_vectored(into), &mut Vec::new())
+        .receive(&ours, &mut Vec::new())
         .expect_err("closed");
     assert!(matches!(error, ReceiveError::Closed));
 }

@@ -1,0 +1,348 @@
+//! The client's sockets: the thread that leads waits for all of them, and takes in what arrives.
+//!
+//! Beside sockets there may be links through libfabric, which may have received bytes without any
+//! descriptor reporting it.
+
+mod connecting;
+
+use super::connection::{Connection, JOIN, Progress, ReceiveError, Received, Receiver};
+use super::shared::Shared;
+use crate::core::{CoreOptions, Input};
+use crate::options::EmbeddedOptions;
+use crate::wire::Reply;
+use bytes::Bytes;
+use mio::event::Event;
+use mio::{Events, Token, Waker};
+use rustix::io::Errno;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidegate_fabric::Wait;
+use tidegate_net::{Address, Dialer, Poller, Secret};
+
+/// The waker's token; the token of a connection is its number.
+const WAKER: Token = Token(usize::MAX);
+
+/// See the head of the file.
+pub(crate) struct Sockets {
+    poller: Poller,
+    dialers: Vec<Dialer>,
+    secret: Option<Secret>,
+    client: u64,
+    payload_max: u32,
+    /// By number: the first connection to each forwarder, then the second to each, and so on.
+    connections: Vec<Entry>,
+    received: Vec<Received>,
+    embedded: EmbeddedOptions,
+    events: Events,
+}
+
+/// How one wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cycle {
+    /// The thread has taken in what arrived.
+    Over,
+    /// The I/O thread must make a connection.
+    Connect,
+    /// The client has ended, and all goodbyes are sent.
+    Done,
+}
+
+/// What there is under the number of a connection.
+enum Entry {
+    Free,
+    /// The forwarder's queue of new connections is full.
+    Queued {
+        generation: u64,
+        again: Instant,
+    },
+    Live(Box<Live>),
+}
+
+/// A connection, from the first step of connecting on.
+struct Live {
+    generation: u64,
+    connection: Arc<Connection>,
+    receiver: Receiver,
+    connecting: bool,
+}
+
+/// What an event says.
+#[derive(Clone, Copy)]
+struct Ready {
+    /// There may be bytes, or the end of the stream, to receive.
+    readable: bool,
+    writable: bool,
+    /// The end of the stream may be there.
+    closed: bool,
+}
+
+impl Ready {
+    fn of(event: &Event) -> Ready {
+        let closed = event.is_read_closed();
+        Ready {
+            readable: event.is_readable() || closed || event.is_error(),
+            writable: event.is_writable(),
+            closed,
+        }
+    }
+}
+
+/// Why a connection has ended.
+enum Gone {
+    Connecting(Errno),
+    /// libfabric reports an error.
+    Fabric(tidegate_fabric::Error),
+    Receiving(ReceiveError),
+    /// The forwarder wants a proof, and there is no secret.
+    NoSecret,
+}
+
+impl Sockets {
+    /// No connections yet, and the waker of the thread that waits in it.
+    pub(crate) fn new(
+        dialers: Vec<Dialer>,
+        secret: Option<Secret>,
+        core: &CoreOptions,
+        embedded: EmbeddedOptions,
+    ) -> io::Result<(Sockets, Waker)> {
+        let poller = Poller::new()?;
+        let waker = Waker::new(poller.registry(), WAKER)?;
+        let connections = dialers.iter().map(|_| Entry::Free).collect();
+        let (client, payload_max) = (core.client, core.payload_max);
+        let received = Vec::new();
+        let sockets = Sockets {
+            poller,
+            dialers,
+            secret,
+            client,
+            payload_max,
+            connections,
+            received,
+            embedded,
+            events: Events::with_capacity(256),
+        };
+        Ok((sockets, waker))
+    }
+
+    /// Sets the I/O thread up; it calls this first.
+    pub(crate) fn thread_begins(&self) {
+        if let Some(begins) = self.embedded.thread_begins {
+            begins();
+        }
+    }
+
+    /// Does what is due, waits once, for at most `wait_max`, and takes in what has arrived. Only
+    /// the I/O thread calls this.
+    pub(crate) fn cycle(&mut self, shared: &Shared, wait_max: Option<Duration>) -> Cycle {
+        let (wait, done) = self.turn(shared);
+        if done {
+            return Cycle::Done;
+        }
+        self.wait(shared, [wait, wait_max].into_iter().flatten().min());
+        Cycle::Over
+    }
+
+    /// Like [`Sockets::cycle`], in a thread that makes a call.
+    pub(crate) fn cycle_of_caller(&mut self, shared: &Shared, wait_max: Duration) -> Cycle {
+        let mut state = shared.state();
+        let now_ns = shared.now_ns();
+        let work = shared.poll(&mut state, now_ns);
+        let queued = |entry: &Entry| matches!(entry, Entry::Queued { .. });
+        let connect = !state.commands.is_empty() || self.connections.iter().any(queued);
+        let wake_at = state.core.wake_at().unwrap_or(u64::MAX);
+        state.sleeps_until_ns = if connect { 0 } else { wake_at };
+        drop(state);
+        shared.carry_out(work);
+        if connect {
+            return Cycle::Connect;
+        }
+        let wait = Duration::from_nanos(wake_at.saturating_sub(now_ns)).min(wait_max);
+        let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        let wait = self.links_wait().map_or(wait, |bound| bound.min(wait));
+        match self.poller.look(&mut events, wait, || false) {
+            true => self.take_in(shared, events),
+            false => {
+                self.events = events;
+                self.wait(shared, Some(wait));
+            }
+        }
+        Cycle::Over
+    }
+
+    fn wait(&mut self, shared: &Shared, wait: Option<Duration>) {
+        let wait = [wait, self.links_wait()].into_iter().flatten().min();
+        let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        // A tracer may interrupt the sleep even though the thread takes no signals.
+        if let Err(error) = self.poller.sleep(&mut events, wait) {
+            panic!("epoll: {error}");
+        }
+        self.take_in(shared, events);
+    }
+
+    fn take_in(&mut self, shared: &Shared, events: Events) {
+        shared.state().sleeps_until_ns = 0;
+        for event in &events {
+            if event.token().0 < self.connections.len() {
+                let number = event.token().0;
+                self.woken(number);
+                self.react(shared, number, Ready::of(event));
+            }
+        }
+        self.events = events;
+        self.serve_links(shared);
+    }
+
+    fn react(&mut self, shared: &Shared, number: usize, ready: Ready) {
+        let Entry::Live(live) = &mut self.connections[number] else {
+            return;
+        };
+        let generation = live.generation;
+        let gone = if live.connecting {
+            self.connected(shared, number, ready)
+        } else {
+            if ready.writable {
+                live.connection.flush();
+            }
+            Ok(())
+        };
+        let gone = gone.and_then(|()| self.receive(shared, number, ready));
+        if let Err(gone) = gone {
+            self.take_in_joined(shared, number);
+            self.release(number);
+            self.lost(shared, number, generation, gone);
+        }
+    }
+
+    /// Takes in what has arrived on a connection.
+    fn receive(&mut self, shared: &Shared, number: usize, ready: Ready) -> Result<(), Gone> {
+        if !ready.readable {
+            return Ok(());
+        }
+        loop {
+            let Entry::Live(live) = &mut self.connections[number] else {
+                return Ok(());
+            };
+            if live.connecting {
+                return Ok(());
+            }
+            let (stream, generation) = (&live.connection.stream, live.generation);
+            let progress = live.receiver.receive(stream, &mut self.received);
+            let received = std::mem::take(&mut self.received);
+            if !received.is_empty() {
+                self.received = self.deliver(shared, number, generation, received)?;
+            }
+            match progress {
+                Ok(Progress::More) => {}
+                // The peer has closed the stream: reads up to its end.
+                Ok(Progress::Drained) if ready.closed => {}
+                Ok(Progress::Drained | Progress::Empty) => return Ok(()),
+                Err(error) => return Err(Gone::Receiving(error)),
+            }
+        }
+    }
+
+    /// Gives the core the replies that have arrived, if they belong to the present connection.
+    /// Returns the emptied list.
+    fn deliver(
+        &mut self,
+        shared: &Shared,
+        number: usize,
+        generation: u64,
+        mut received: Vec<Received>,
+    ) -> Result<Vec<Received>, Gone> {
+        for one in received.drain(..) {
+            let (reply, payload) = match one {
+                Received::Reply(reply, payload) if reply.id < JOIN => {
+                    let payload = self.payload_of(number, &reply, payload)?;
+                    (reply, payload)
+                }
+                other => {
+                    self.take_in_greeting(shared, number, other)?;
+                    continue;
+                }
+            };
+            let forwarder = self.forwarder(number);
+            let mut state = shared.state();
+            if state.peers[forwarder].generation != generation {
+                continue;
+            }
+            let input = Input::Received {
+                forwarder,
+                reply,
+                payload,
+            };
+            let work = shared.handle(&mut state, input);
+            drop(state);
+            shared.carry_out(work);
+        }
+        Ok(received)
+    }
+
+    /// The payload of a reply, from the socket or from shared memory.
+    fn payload_of(
+        &self,
+        number: usize,
+        reply: &Reply,
+        payload: Option<Bytes>,
+    ) -> Result<Bytes, Gone> {
+        let Entry::Live(live) = &self.connections[number] else {
+            return Ok(Bytes::new());
+        };
+        let shared = payload.is_none().then_some(reply.payload_len as usize);
+        let kept = live.connection.replied(reply.id, shared);
+        let payload = payload.or(kept);
+        payload.ok_or(Gone::Receiving(ReceiveError::Memory))
+    }
+
+    /// The forwarder to which the connection of this number goes.
+    fn forwarder(&self, number: usize) -> usize {
+        number % self.dialers.len()
+    }
+
+    fn address(&self, number: usize) -> &Address {
+        self.dialers[self.forwarder(number)].address()
+    }
+
+    /// Handles an event at a descriptor of a connection.
+    fn woken(&self, number: usize) {
+        if let Entry::Live(live) = &self.connections[number]
+            && let Some(link) = live.connection.stream.link()
+        {
+            link.woken();
+        }
+    }
+
+    /// The longest time that the next wait may take, if connections through libfabric bound it.
+    fn links_wait(&self) -> Option<Duration> {
+        let present = self.connections.iter().filter_map(|entry| match entry {
+            Entry::Live(live) => Some(&live.connection),
+            _ => None,
+        });
+        let waits = present.filter_map(|connection| {
+            let awaits = connection.awaits();
+            match connection.stream.link()?.wait(awaits, true) {
+                Wait::Not => Some(Duration::ZERO),
+                Wait::AtMost(wait) => Some(wait),
+                Wait::Any => None,
+            }
+        });
+        waits.min()
+    }
+
+    /// Takes in what has arrived through libfabric, whether or not a descriptor has reported it.
+    fn serve_links(&mut self, shared: &Shared) {
+        for forwarder in 0..self.connections.len() {
+            let linked = matches!(&self.connections[forwarder], Entry::Live(live)
+                if live.connection.stream.link().is_some_and(|link| link.wants_look()));
+            if linked {
+                let ready = Ready {
+                    readable: true,
+                    writable: true,
+                    closed: true,
+                };
+                self.react(shared, forwarder, ready);
+            }
+        }
+    }
+}

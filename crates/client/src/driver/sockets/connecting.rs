@@ -1,0 +1,360 @@
+//! How the I/O thread makes and ends connections, and what the client and a forwarder say to each
+//! other before requests go through a connection.
+//!
+//! A session may have further connections. The client makes them when several requests are under
+//! way at once, so that several threads of the forwarder serve the session. They carry data only.
+//! All connections of a session end together, so a session can be lost in one way only. Where the
+//! client cannot make a further connection, it works without it.
+
+use super::{Entry, Gone, Live, Ready, Sockets};
+use crate::core::{Input, Lost};
+use crate::driver::connection::{Connection, JOIN, ReceiveError, Received, Receiver};
+use crate::driver::shared::{Command, Peer, Shared, State};
+use crate::wire::{Challenge, Outcome, Reply};
+use mio::Token;
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidegate_net::Stream;
+
+/// Time after which to try again to connect to a forwarder whose queue of new connections is full.
+const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
+
+impl Sockets {
+    /// Lets the core do what is due, and connects as it asks. Returns how long to sleep, and
+    /// whether all goodbyes are sent.
+    pub(super) fn turn(&mut self, shared: &Shared) -> (Option<Duration>, bool) {
+        loop {
+            let mut state = shared.state();
+            let now_ns = shared.now_ns();
+            let work = shared.poll(&mut state, now_ns);
+            let commands = std::mem::take(&mut state.commands);
+            let wake_at = state.core.wake_at();
+            state.sleeps_until_ns = wake_at.unwrap_or(u64::MAX);
+            let flushed = |state: &State| state.peers.iter().all(Peer::is_flushed);
+            let done = state.ended && flushed(&state);
+            drop(state);
+            shared.carry_out(work);
+            let retries = self.retry(shared);
+            if commands.is_empty() && !retries {
+                let sleep = wake_at.map(|at| Duration::from_nanos(at.saturating_sub(now_ns)));
+                return (self.before_retry(sleep), done);
+            }
+            for command in commands {
+                match command {
+                    Command::Connect {
+                        forwarder,
+                        generation,
+                    } => {
+                        self.release_all(forwarder);
+                        self.connect(shared, forwarder, generation);
+                    }
+                    Command::Join {
+                        forwarder,
+                        generation,
+                        connections,
+                    } => self.join(shared, forwarder, generation, connections),
+                    Command::Disconnect { forwarder } => self.release_all(forwarder),
+                }
+            }
+        }
+    }
+
+    /// Tries again to connect to forwarders whose queue was full; returns whether there was one.
+    fn retry(&mut self, shared: &Shared) -> bool {
+        let now = Instant::now();
+        let mut any = false;
+        for number in 0..self.connections.len() {
+            if let Entry::Queued { generation, again } = self.connections[number]
+                && again <= now
+            {
+                self.connect(shared, number, generation);
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn before_retry(&self, sleep: Option<Duration>) -> Option<Duration> {
+        let queued = self
+            .connections
+            .iter()
+            .any(|entry| matches!(entry, Entry::Queued { .. }));
+        let retry = queued.then_some(QUEUE_FULL_WAIT);
+        [sleep, retry].into_iter().flatten().min()
+    }
+
+    fn connect(&mut self, shared: &Shared, number: usize, generation: u64) {
+        self.release(number);
+        let forwarder = self.forwarder(number);
+        let socket = match self.dialers[forwarder].connect() {
+            Ok(socket) => match self.embedded.place {
+                Some(place) => place(socket),
+                None => socket,
+            },
+            // For the first connection only: the client can do without further ones.
+            Err(Errno::AGAIN) if number == forwarder => {
+                let again = Instant::now() + QUEUE_FULL_WAIT;
+                self.connections[number] = Entry::Queued { generation, again };
+                return;
+            }
+            Err(errno) => {
+                return self.lost(shared, number, generation, Gone::Connecting(errno));
+            }
+        };
+        let address = self.address(number);
+        let arena = match address.reaches_memory() {
+            true => shared.arena.clone(),
+            false => None,
+        };
+        let challenges = address.is_remote();
+        let stream = Stream::new(socket, address.provider);
+        let registered = stream.register(self.poller.registry(), Token(number));
+        if registered.is_err() {
+            return self.lost(shared, number, generation, Gone::Connecting(Errno::NOMEM));
+        }
+        self.connections[number] = Entry::Live(Box::new(Live {
+            generation,
+            connection: Arc::new(Connection::new(stream, arena)),
+            receiver: Receiver::new(self.payload_max, challenges, shared.arena.clone()),
+            connecting: true,
+        }));
+    }
+
+    /// Releases a socket. A thread that still writes to it finds it shut down.
+    pub(super) fn release(&mut self, number: usize) {
+        let entry = std::mem::replace(&mut self.connections[number], Entry::Free);
+        if let Entry::Live(live) = entry {
+            live.connection.close();
+            // Closing would do it too, but a writing thread may hold the socket a little longer.
+            live.connection.stream.deregister(self.poller.registry());
+        }
+    }
+
+    /// Checks whether a connection has been made.
+    pub(super) fn connected(
+        &mut self,
+        shared: &Shared,
+        number: usize,
+        ready: Ready,
+    ) -> Result<(), Gone> {
+        let Entry::Live(live) = &mut self.connections[number] else {
+            return Ok(());
+        };
+        let socket = &live.connection.stream;
+        match sockopt::socket_error(socket) {
+            Ok(Ok(())) => {}
+            Ok(Err(errno)) | Err(errno) => return Err(Gone::Connecting(errno)),
+        }
+        if !ready.writable || rustix::net::getpeername(socket).is_err() {
+            // The event belongs to an earlier socket.
+            return Ok(());
+        }
+        live.connecting = false;
+        let queue = socket.connected().map_err(Gone::Fabric)?;
+        if let Some(queue) = queue {
+            let registry = self.poller.registry();
+            let registered = Stream::register_also(registry, Token(number), queue);
+            registered.map_err(|_| Gone::Connecting(Errno::NOMEM))?;
+        }
+        if !self.address(number).is_remote() {
+            self.usable(shared, number, Box::default());
+        }
+        Ok(())
+    }
+
+    /// Reports a usable connection to the core.
+    fn usable(&mut self, shared: &Shared, number: usize, proof: Box<[u8]>) {
+        let Entry::Live(live) = &self.connections[number] else {
+            return;
+        };
+        let forwarder = self.forwarder(number);
+        if number != forwarder {
+            return self.ask_to_join(shared, number, proof);
+        }
+        let mut state = shared.state();
+        let peer = &mut state.peers[forwarder];
+        if peer.generation != live.generation {
+            return;
+        }
+        peer.connection = Some(Arc::clone(&live.connection));
+        let work = shared.handle(&mut state, Input::Connected { forwarder, proof });
+        // The offer follows the hello.
+        live.connection.offer();
+        drop(state);
+        shared.carry_out(work);
+        live.connection.flush();
+    }
+
+    /// Handles what a forwarder sends before it answers requests: its challenge, and the replies to
+    /// the driver's own requests.
+    pub(super) fn take_in_greeting(
+        &mut self,
+        shared: &Shared,
+        number: usize,
+        received: Received,
+    ) -> Result<(), Gone> {
+        match received {
+            Received::Challenge(challenge) => {
+                let proof = self.prove(&challenge)?;
+                self.usable(shared, number, proof);
+            }
+            Received::Reply(reply, _) if reply.id == JOIN => {
+                self.join_answered(shared, number, &reply);
+            }
+            Received::Reply(reply, _) => self.offer_answered(number, &reply),
+        }
+        Ok(())
+    }
+
+    /// Handles the forwarder's answer to the offer of the arena.
+    fn offer_answered(&self, number: usize, reply: &Reply) {
+        let Entry::Live(live) = &self.connections[number] else {
+            return;
+        };
+        match reply.result {
+            Ok(_) => live.connection.accepted(),
+            Err(status) => tracing::debug!(
+                forwarder = self.forwarder(number),
+                ?status,
+                "shared memory was refused"
+            ),
+        }
+    }
+
+    /// The proof that the hello carries. A forwarder without a secret sends a challenge of zeros.
+    fn prove(&self, challenge: &Challenge) -> Result<Box<[u8]>, Gone> {
+        match &self.secret {
+            _ if *challenge == [0; 32] => Ok(Box::default()),
+            Some(secret) => Ok(Box::new(secret.prove(challenge, self.client))),
+            None => Err(Gone::NoSecret),
+        }
+    }
+
+    /// Begins to make further connections, up to this number in all for this generation.
+    fn join(&mut self, shared: &Shared, forwarder: usize, generation: u64, connections: u16) {
+        let present = matches!(&self.connections[forwarder], Entry::Live(live)
+            if live.generation == generation);
+        // With libfabric there is one pair of endpoints, each with memory of its own.
+        if !present || self.address(forwarder).provider.is_some() {
+            return;
+        }
+        for round in 1..usize::from(connections) {
+            let number = forwarder + round * self.dialers.len();
+            while self.connections.len() <= number {
+                self.connections.push(Entry::Free);
+            }
+            self.dialers[forwarder].again();
+            self.connect(shared, number, generation);
+        }
+    }
+
+    /// Asks the forwarder to take a new connection into the session.
+    fn ask_to_join(&mut self, shared: &Shared, number: usize, proof: Box<[u8]>) {
+        let forwarder = self.forwarder(number);
+        let Entry::Live(live) = &self.connections[number] else {
+            return;
+        };
+        let state = shared.state();
+        let current = state.peers[forwarder].generation == live.generation;
+        let request = state.core.join(forwarder, JOIN, proof);
+        drop(state);
+        let Some(request) = request.filter(|_| current) else {
+            return self.release(number);
+        };
+        live.connection.enqueue_request(&request, Vec::new());
+        live.connection.offer();
+        live.connection.flush();
+    }
+
+    /// Handles the forwarder's reply: it has taken the connection into the session, or refuses.
+    fn join_answered(&mut self, shared: &Shared, number: usize, reply: &Reply) {
+        let forwarder = self.forwarder(number);
+        let Entry::Live(live) = &self.connections[number] else {
+            return;
+        };
+        let mut state = shared.state();
+        let peer = &mut state.peers[forwarder];
+        let in_use = number == forwarder || peer.joined.iter().any(|(joined, _)| *joined == number);
+        if in_use {
+            // The reply belongs to no request of this kind.
+            return;
+        }
+        let granted = matches!(&reply.result, Ok(Outcome::Hello(granted))
+            if usize::from(granted.forwarder) == forwarder);
+        if !granted {
+            drop(state);
+            tracing::debug!(forwarder, result = ?reply.result, "no further connection");
+            return self.release(number);
+        }
+        if peer.generation == live.generation && peer.connection.is_some() {
+            peer.joined.push((number, Arc::clone(&live.connection)));
+        }
+    }
+
+    /// Releases all connections to a forwarder.
+    fn release_all(&mut self, forwarder: usize) {
+        for number in (forwarder..self.connections.len()).step_by(self.dialers.len()) {
+            self.release(number);
+        }
+    }
+
+    /// Takes in what has arrived on the other connections of a session, because one connection has
+    /// ended: these replies still count.
+    pub(super) fn take_in_joined(&mut self, shared: &Shared, ended: usize) {
+        let rest = Ready {
+            readable: true,
+            writable: false,
+            closed: true,
+        };
+        let first = self.forwarder(ended);
+        for number in (first..self.connections.len()).step_by(self.dialers.len()) {
+            if number != ended {
+                // The session ends in any case, so an error here adds nothing.
+                let _ = self.receive(shared, number, rest);
+            }
+        }
+    }
+
+    /// Reports to the core that a connection has ended, unless the core itself has closed it.
+    pub(super) fn lost(&mut self, shared: &Shared, number: usize, generation: u64, gone: Gone) {
+        let forwarder = self.forwarder(number);
+        let (why, refused, text) = match gone {
+            Gone::Connecting(errno) => (Lost::Refused, false, errno.to_string()),
+            Gone::Fabric(error @ tidegate_fabric::Error::Absent(_)) => {
+                (Lost::Broken, true, error.to_string())
+            }
+            Gone::Fabric(error) => (Lost::Broken, false, error.to_string()),
+            Gone::Receiving(error @ (ReceiveError::Closed | ReceiveError::Socket(_))) => {
+                (Lost::Reset, false, error.to_string())
+            }
+            // It is no forwarder, or one of another release.
+            Gone::Receiving(error) => (Lost::Broken, true, error.to_string()),
+            Gone::NoSecret => {
+                let text = "it asks for the shared secret; name a file that holds it (secret_file)";
+                (Lost::Broken, true, text.to_string())
+            }
+        };
+        let address = self.address(number);
+        if why == Lost::Broken {
+            tracing::warn!(%address, %text, "connection dropped");
+        } else {
+            tracing::debug!(%address, %text, "connection lost");
+        }
+        let mut state = shared.state();
+        let peer = &mut state.peers[forwarder];
+        let joined = || peer.joined.iter().any(|(joined, _)| *joined == number);
+        let in_use = number == forwarder || joined();
+        if peer.generation != generation || !in_use {
+            return;
+        }
+        peer.generation += 1;
+        peer.take_connections().for_each(|it| it.close());
+        shared.note_trouble(&mut state, forwarder, refused, text);
+        let work = shared.handle(&mut state, Input::ConnectionLost { forwarder, why });
+        drop(state);
+        self.release_all(forwarder);
+        shared.carry_out(work);
+    }
+}
