@@ -9,7 +9,9 @@ does for suites in bash. A suite takes forwarders from the fixture `forwarders`:
 
 Every wait has a bound. Whatever happens, processes that a suite started end with it, and no others.
 """
+import base64
 import json
+import multiprocessing
 import os
 import pathlib
 import re
@@ -29,8 +31,9 @@ TIDEGATE = pathlib.Path(os.environ.get("TIDEGATE") or pathlib.Path(
     os.environ.get("CARGO_TARGET_DIR") or REPO / "target", "release/tidegate"))
 # As for tests/run: it ends what hangs, and must not end what is slow.
 WAIT_S = 30
+FORK = multiprocessing.get_context("fork")
 # What is said of a process that ends in one of these folders is shown when a test fails.
-LOGS = ("*.log", "*.err", "*/*.log", "*/*.err", "*/run/*.log")
+LOGS = ("*.log", "*.err", "run/*.log")
 
 
 def until(condition, what, seconds=WAIT_S, pause=0.05):
@@ -59,9 +62,9 @@ def alive(pid):
     return process_field(pid, 3) not in (None, "Z")
 
 
-def mounted(folder):
-    """Whether a FUSE file system is mounted there."""
-    return f" {folder} fuse" in pathlib.Path("/proc/self/mounts").read_text()
+def mounted(folder, pid="self"):
+    """Whether a FUSE file system is mounted there, as that process sees it."""
+    return f" {folder} fuse" in pathlib.Path(f"/proc/{pid}/mounts").read_text()
 
 
 def free_port():
@@ -84,22 +87,56 @@ def matches(pattern, text):
 
 
 class Work:
-    """A suite's folder, and the processes that end with the suite."""
+    """A folder, and the processes that end with it."""
+
+    live = []  # all of them, for their logs
 
     def __init__(self, path):
-        self.path = pathlib.Path(path)
-        self.folders = 0
+        self.path, self.parts = pathlib.Path(path), 0
+        self.live.append(self)
 
-    def folder(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failed, *_):
+        self.live.remove(self)
+        if failed:
+            print(self.logs())
+        self.clean()
+
+    def __truediv__(self, name):
+        return self.path / name
+
+    def folder(self, name=None):
         """A new folder."""
-        self.folders += 1
-        path = self.path / str(self.folders)
+        self.parts += 1
+        path = self.path / (name or str(self.parts))
         path.mkdir()
         return path
 
+    def part(self):
+        """A folder of its own, as a context."""
+        return Work(self.folder())
+
+    def file(self, name, content, mode=0o644):
+        """A file in the folder."""
+        path = self.path / name
+        path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content)
+        path.chmod(mode)
+        return path
+
+    def secret(self, name="secret"):
+        """A file with a new secret."""
+        return self.file(name, base64.b64encode(os.urandom(32)), 0o600)
+
+    def toml(self, name, **keys):
+        """A configuration."""
+        lines = (f"{key} = {json.dumps(value, default=str)}\n" for key, value in keys.items())
+        return self.file(name, "".join(lines))
+
     def remember(self, process):
-        """That process is ended with the suite, also where the suite itself is killed."""
-        with open(self.path / "pids", "a") as pids:
+        """That process is ended with the folder, also where the suite itself is killed."""
+        with open(self / "pids", "a") as pids:
             pids.write(f"{process.pid} {process_field(process.pid, 22)}\n")
         return process
 
@@ -109,16 +146,39 @@ class Work:
             options = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output} | options
             return self.remember(subprocess.Popen([str(word) for word in words], **options))
 
-    def serve(self, config, log, **options):
+    def fork(self, call, *arguments):
+        """Calls a function in a process of its own, which a mount that hangs may hold."""
+        process = FORK.Process(target=call, args=arguments, daemon=True)
+        process.start()
+        return self.remember(process)
+
+    def serve(self, config, log, program=TIDEGATE, within=(), **options):
         """Starts one forwarder, and waits until it serves."""
         begin = os.path.getsize(log) if os.path.exists(log) else 0
-        process = self.start(TIDEGATE, "serve", "--config", config, log=log, **options)
+        process = self.start(*within, program, "serve", "--config", config, log=log, **options)
 
         def serves():
             assert process.poll() is None, f"the forwarder of {config} ended:\n{tail(log)}"
             return b"serving" in pathlib.Path(log).read_bytes()[begin:]
         until(serves, f"the forwarder of {config} does not serve")
         return process
+
+    def mount_at(self, mount, *options, program=TIDEGATE, within=()):
+        """Mounts in the foreground, and waits for the mount."""
+        mount.mkdir(exist_ok=True)
+        log = self / "mount.log"
+        process = self.start(*within, program, "mount", mount, "--foreground", *options, log=log)
+
+        def ready():
+            assert process.poll() is None, f"the mount ended:\n{tail(log)}"
+            return mounted(mount, process.pid)
+        until(ready, "nothing is mounted")
+        return process
+
+    def logs(self):
+        """The ends of all logs in the folder."""
+        found = sorted({path for pattern in LOGS for path in self.path.glob(pattern) if path.stat().st_size})
+        return "".join(f"---- the end of {path.relative_to(self.path)}\n{tail(path)}\n" for path in found)
 
     def clean(self):
         """Ends the processes and takes the mounts away, as tests/run does for every suite."""
@@ -144,54 +204,80 @@ def kill(*processes):
         process.wait(WAIT_S)
 
 
-def tidegate(*words, code=0, timeout=90, **options):
-    """Runs a command of `tidegate` to its end: its `stdout`, `stderr` and `returncode`. It exits with
-    `code`, or with any if that is None."""
+def run(*words, code=0, timeout=90, **options):
+    """Runs a program to its end: its `stdout`, `stderr` and `returncode`. It exits with `code`, or with
+    any if that is None."""
     words = [str(word) for word in words]
-    done = subprocess.run([TIDEGATE, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=timeout, check=False, **options)
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True} | options
+    done = subprocess.run(words, timeout=timeout, check=False, **options)
     assert code in (None, done.returncode), \
-        f"tidegate {' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
     return done
 
 
-class Forwarders:
+def tidegate(*words, program=TIDEGATE, within=(), **options):
+    """Runs a command of `tidegate` to its end; `within` are words before it, as those of nsenter."""
+    return run(*within, program, *words, **options)
+
+
+class Forwarder:
+    """One `tidegate serve` with these keys as its configuration."""
+
+    def __init__(self, work, name, program=TIDEGATE, within=(), **keys):
+        self.work, self.options = work, {"program": program, "within": within}
+        self.config, self.log = work.toml(f"{name}.toml", **keys), work / f"{name}.log"
+        self.start()
+
+    def start(self):
+        self.log.unlink(missing_ok=True)
+        self.process = self.work.serve(self.config, self.log, **self.options)
+
+    def stop(self):
+        stop(self.process)
+
+
+class Forwarders(Work):
     """`tidegate up` over a folder of its own. REACTORS in the environment gives each forwarder that
     many threads for connections."""
 
-    def __init__(self, work, count, *options, data=None):
+    def __init__(self, path, count, *options, data=None, program=TIDEGATE):
         need_fuse()
-        self.work, self.folder = work, work.folder()
-        self.plain, self.mount, self.state = (self.folder / name for name in ("plain", "mnt", "run"))
-        self.data = data or self.folder / "data"
-        for path in (self.plain, self.data, self.mount, self.state):
-            path.mkdir(exist_ok=True)
+        super().__init__(path)
+        self.plain, self.mount, self.state = (self / name for name in ("plain", "mnt", "run"))
+        self.data, self.program = data or self / "data", program
+        self.environment = os.environ | {"TIDEGATE_STATE_DIR": str(self.state)}
+        for folder in (self.plain, self.data, self.mount, self.state):
+            folder.mkdir(exist_ok=True)
         self.restarted, self.leaving = [], threading.Event()
         reactors = os.environ.get("REACTORS")
-        out = self.folder / "up.out"
-        with open(out, "wb") as output:
-            self.up = work.start(
-                TIDEGATE, "up", self.data, "--forwarders", count, "--mount", self.mount,
+        with open(self / "up.out", "wb") as output:
+            self.up = self.start(
+                program, "up", self.data, "--forwarders", count, "--mount", self.mount,
                 "--state-dir", self.state, "--foreground",
                 *(["--reactors", reactors] if reactors else []), *options,
-                stdout=output, log=self.folder / "up.err")
+                stdout=output, log=self / "up.err")
 
         def ready():
-            assert self.up.poll() is None, f"tidegate up ended:\n{tail(self.folder / 'up.err')}"
-            return "ready" in out.read_text().splitlines()
-        until(ready, "tidegate up is not ready")
-        assert mounted(self.mount), f"tidegate up is ready, and nothing is mounted at {self.mount}"
-
-    def __enter__(self):
-        return self
+            assert self.up.poll() is None, f"tidegate up ended:\n{tail(self / 'up.err')}"
+            return "ready" in (self / "up.out").read_text().splitlines()
+        try:
+            until(ready, "tidegate up is not ready")
+            assert mounted(self.mount), f"tidegate up is ready, and nothing is mounted at {self.mount}"
+        except BaseException:
+            self.__exit__(True)
+            raise
 
     def __exit__(self, failed, *_):
         self.leaving.set()
-        if failed:
-            print(logs(self.folder))
-            self.work.clean()
-        else:
-            self.down()
+        try:
+            if not failed:
+                self.down()
+                shutil.rmtree(self.path)
+        except BaseException:
+            failed = True
+            raise
+        finally:
+            super().__exit__(failed)
 
     def down(self):
         """Ends the forwarders, which leave nothing behind."""
@@ -199,23 +285,22 @@ class Forwarders:
         assert not mounted(self.mount), "something is mounted after the end"
         for process in self.restarted:
             stop(process)
-        shutil.rmtree(self.folder)
 
-    @property
-    def environment(self):
-        return os.environ | {"TIDEGATE_STATE_DIR": str(self.state)}
+    def tidegate(self, *words, env=None, **options):
+        """A command for these forwarders, with more in its environment."""
+        return tidegate(*words, env=self.environment | (env or {}), program=self.program, **options)
 
-    def tidegate(self, *words, **options):
-        """A command for these forwarders."""
-        return tidegate(*words, env=self.environment, **options)
-
-    def start(self, *words, **options):
+    def begin(self, *words, **options):
         """A command for these forwarders, in the background."""
-        return self.work.start(TIDEGATE, *words, env=self.environment, **options)
+        return self.start(self.program, *words, env=self.environment, **options)
+
+    def json(self, *words, **options):
+        """What such a command says as JSON."""
+        return json.loads(self.tidegate(*words, "--json", **options).stdout)
 
     def states(self):
         """What `stat` says of each forwarder."""
-        return json.loads(self.tidegate("stat", "--json").stdout)
+        return self.json("stat")
 
     def answered(self):
         """How many requests each forwarder has answered; 0 for a dead one."""
@@ -228,10 +313,16 @@ class Forwarders:
         except (OSError, ValueError):
             return None
 
+    def end(self, index):
+        """Ends a forwarder with SIGTERM."""
+        pid = self.pid(index)
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not alive(pid), f"forwarder {index} does not end by SIGTERM")
+
     def restart(self, index):
         """Starts a forwarder that has ended."""
-        self.restarted.append(self.work.serve(self.state / f"forwarder.{index}.toml",
-                                              self.folder / "restart.log"))
+        self.restarted.append(self.serve(self.state / f"forwarder.{index}.toml", self / "restart.log",
+                                         program=self.program))
 
     def restart_when_dead(self, index):
         """Waits in the background for a forwarder to die, and serves again 2 s later. The thread that
@@ -249,21 +340,20 @@ class Forwarders:
         return thread
 
     def compare(self, name, *words):
-        """The program cases do the same on the mount, in its folder `name`, as in a plain one."""
-        for folder in (self.plain, self.mount):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        subprocess.run([REPO / "tests/programs/compare", "--backend", self.data / name,
-                        "--name", f"{name}/", self.plain / name, self.mount / name, *words], check=True)
+        """The program cases do the same on the mount as in a plain folder."""
+        compare(self.plain, self.mount, self.data, name, *words)
+
+
+def compare(plain, mount, data, name, *words):
+    """The program cases do the same in the folder `name` of a mount as in that of a plain folder."""
+    for folder in (plain, mount):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    subprocess.run([REPO / "tests/programs/compare", "--backend", data / name, "--name", f"{name}/",
+                    plain / name, mount / name, *words], check=True)
 
 
 def tail(path, lines=15):
     return "\n".join(pathlib.Path(path).read_text(errors="replace").splitlines()[-lines:])
-
-
-def logs(folder):
-    """The ends of all logs in a folder."""
-    found = sorted({path for pattern in LOGS for path in folder.glob(pattern) if path.stat().st_size})
-    return "".join(f"---- the end of {path.relative_to(folder)}\n{tail(path)}\n" for path in found)
 
 
 @pytest.fixture(scope="session")
@@ -271,9 +361,8 @@ def work():
     """The suite's folder."""
     given = os.environ.get("WORK")
     path = given or tempfile.mkdtemp(prefix="tidegate.", dir=os.environ.get("TIDEGATE_TEST_DIR", "/var/tmp"))
-    work = Work(path)
-    yield work
-    work.clean()
+    with Work(path) as work:
+        yield work
     if not given:
         shutil.rmtree(path)
 
@@ -282,7 +371,7 @@ def work():
 def forwarders(work):
     """Starts forwarders: `with forwarders(COUNT, OPTION...) as up`, a Forwarders."""
     assert TIDEGATE.exists(), f"{TIDEGATE} is missing: cargo build --release -p tidegate-cli"
-    return lambda *words, **options: Forwarders(work, *words, **options)
+    return lambda *words, **options: Forwarders(work.folder(), *words, **options)
 
 
 def pytest_configure():
@@ -299,6 +388,9 @@ SKIPPED = []
 
 
 def pytest_runtest_logreport(report):
+    if report.failed:
+        # The test's own are told and gone by now; these are of fixtures for several tests.
+        print(*(work.logs() for work in Work.live))
     if report.skipped:
         SKIPPED.append(report.longrepr[2].removeprefix("Skipped: "))
 

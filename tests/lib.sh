@@ -109,7 +109,7 @@ killed() { ! alive "$1"; }
 # clean_work DIR: ends the remembered processes and forwarders, and takes away the mounts of DIR.
 clean_work() {
   local dir=$1 pid start file point
-  { cat "$dir/pids" 2>/dev/null || true
+  { cat "$dir"/pids "$dir"/*/pids 2>/dev/null || true
     for file in "$dir"/run/forwarder.*.pid "$dir"/*/run/forwarder.*.pid; do
       [ -f "$file" ] || continue
       pid=$(cat "$file")
@@ -119,7 +119,7 @@ clean_work() {
       [ "$(started_at "$pid")" = "$start" ] || continue
       kill -CONT "$pid" 2>/dev/null; kill -KILL "$pid" 2>/dev/null
     done || true
-  rm -f "$dir/pids"
+  rm -f "$dir"/pids "$dir"/*/pids
   grep -E " $dir/[^ ]* (fuse|tmpfs)" /proc/self/mounts 2>/dev/null | while read -r _ point _; do
     # A forced unmount as root ends the connection, and with it every stuck request.
     umount -f "$point" 2>/dev/null || true

@@ -75,23 +75,18 @@ def cost(session, handle, size, kind):
 def forwarder(request, work):
     """Addresses of a forwarder, and the epoll waits that hand-overs end: its connections are served by
     the thread of its loop, or by another one."""
-    folder = work.folder()
-    addresses = {"Unix": f"unix:{folder}/socket", "TCP": f"tcp:127.0.0.1:{free_port()}"}
-    (folder / "data").mkdir()
-    (folder / "forwarder.toml").write_text(f"""
-export = "{folder}/data"
-listen = {json.dumps(list(addresses.values()))}
-insecure = true
-reactors = {request.param}
-""")
-    process = work.serve(folder / "forwarder.toml", folder / "serve.log")
-    Session.received_bytes = 0
-    if request.param == 2:
-        # The loop's own thread has this one, so the next are another thread's.
-        idle = Session(addresses["Unix"], 1)
-        idle.greet()
-    yield addresses, HAND_OVERS * (request.param - 1)
-    stop(process)
+    with work.part() as part:
+        addresses = {"Unix": f"unix:{part / 'socket'}", "TCP": f"tcp:127.0.0.1:{free_port()}"}
+        config = part.toml("forwarder.toml", export=part.folder("data"), listen=list(addresses.values()),
+                           insecure=True, reactors=request.param)
+        process = part.serve(config, part / "serve.log")
+        Session.received_bytes = 0
+        if request.param == 2:
+            # The loop's own thread has this one, so the next are another thread's.
+            idle = Session(addresses["Unix"], 1)
+            idle.greet()
+        yield addresses, HAND_OVERS * (request.param - 1)
+        stop(process)
 
 
 @pytest.mark.parametrize("path, size, kind", LIMITS)
