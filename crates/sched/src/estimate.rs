@@ -72,8 +72,9 @@ struct Took {
 
 /// Watches batches begin and end.
 pub(crate) struct Estimate {
-    /// Whether the options ask for it, and the policy prices requests.
-    on: bool,
+    /// Whether the options ask for it, and the policy prices requests. While this is off nobody
+    /// tells of batches.
+    pub(crate) on: bool,
     configured: CostModel,
     /// What was told last.
     effective: CostModel,
@@ -128,9 +129,6 @@ impl Estimate {
     /// A batch runs: `requests`, at least one, of one file and direction.
     #[inline]
     pub(crate) fn dispatched(&mut self, batch: u32, now: Time, requests: &[Request]) {
-        if !self.on {
-            return;
-        }
         let begins = self.begins(now, requests);
         match self.batches.get_mut(batch as usize) {
             Some(place) => *place = begins,
@@ -144,9 +142,6 @@ impl Estimate {
     /// A batch has ended. The new model, if it is time for one and it differs enough.
     #[inline]
     pub(crate) fn finished(&mut self, batch: u32, now: Time) -> Option<&CostModel> {
-        if !self.on {
-            return None;
-        }
         let &Batch { began, len, kind } = self.batches.get(batch as usize)?;
         let ns = now.since(began.max(self.last_finished));
         self.last_finished = self.last_finished.max(now);

@@ -19,8 +19,9 @@ use alloc::vec::Vec;
 
 /// Builds one batch at a time, out of requests that it was told of.
 pub(crate) struct Merge {
-    /// Whether adjacent requests are looked for at all.
-    on: bool,
+    /// Whether adjacent requests are looked for at all. A policy that finds this off need not ask
+    /// anything else: its batches have one request each.
+    pub(crate) on: bool,
     bytes_max: u64,
     requests_max: usize,
     stripes: Stripes,
@@ -106,14 +107,22 @@ impl Merge {
         endpoints.remove(stream, end, Edge::End, index);
     }
 
-    /// A batch of one request for policies that merge only when told to. False when they were;
-    /// then the batch is built with `take`.
+    /// A batch of one request and, if the policy merges, all that is adjacent to it. `took` as for
+    /// `take`.
     #[inline]
-    pub(crate) fn take_alone(&self, index: Index, into: &mut Vec<Index>) -> bool {
-        if !self.on {
+    pub(crate) fn take_one(
+        &mut self,
+        requests: &mut Requests,
+        index: Index,
+        into: &mut Vec<Index>,
+        took: impl FnMut(&mut Requests, Index),
+    ) {
+        if self.on {
+            self.begin();
+            self.take(requests, index, into, took);
+        } else {
             into.push(index);
         }
-        !self.on
     }
 
     /// Begins a batch. It is never refused its first request, however long that is.
@@ -166,13 +175,6 @@ impl Merge {
                 into.push(next);
                 took(requests, next);
             }
-        }
-    }
-
-    /// Ends a batch: its requests in order of place, as a list call wants them.
-    pub(crate) fn end(&self, requests: &Requests, into: &mut [Index]) {
-        if into.len() > 1 {
-            into.sort_unstable_by_key(|&index| requests[index].request.offset);
         }
     }
 

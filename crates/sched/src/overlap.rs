@@ -38,6 +38,8 @@ struct File {
     unknown: Vec<Index>,
     known: Vec<Index>,
     segments: Segments,
+    /// Whether `segments` had anything since the file was idle.
+    has_segments: bool,
 }
 
 impl Overlap {
@@ -105,17 +107,18 @@ impl Overlap {
         }
         let file = &mut self.files[number as usize];
         if file.pending == 0 {
-            assert!(
-                file.segments.nodes == 0,
-                "a request waits on a file without requests"
-            );
-            file.segments.clear();
+            if core::mem::take(&mut file.has_segments) {
+                let nodes = file.segments.nodes;
+                assert!(nodes == 0, "a request waits on a file without requests");
+                file.segments.clear();
+            }
             for list in [&mut file.unknown, &mut file.known] {
                 list.shrink_to(KEPT_MAX);
             }
             self.by_id.remove(number);
             self.files_free.push(number);
-        } else if file.segments.nodes + file.segments.len() > 6 * file.pending as usize + 64 {
+        } else if file.has_segments
+            && file.segments.nodes + file.segments.len() > 6 * file.pending as usize + 64 {
             self.rebuild(requests, number, freed);
         }
         if freed.len() > 1 {
@@ -140,9 +143,11 @@ impl Overlap {
 
     /// Adds one request to the segments of its file.
     fn learn(&mut self, requests: &mut Requests, number: u32, index: Index, waits: bool) {
+        let file = &mut self.files[number as usize];
+        file.has_segments = true;
         let File {
             known, segments, ..
-        } = &mut self.files[number as usize];
+        } = file;
         let entry = &mut requests[index];
         entry.file_at = known.len() as u32;
         known.push(index);
@@ -234,6 +239,7 @@ impl Overlap {
                     unknown: Vec::new(),
                     known: Vec::new(),
                     segments: Segments::default(),
+                    has_segments: false,
                 });
                 self.files.len() as u32 - 1
             }

@@ -34,8 +34,8 @@ pub(crate) trait Policy: Send {
     /// Takes a request.
     fn arrived(&mut self, requests: &mut Requests, index: Index);
 
-    /// Moves the next batch to `into`, which is empty: requests of one file and one direction.
-    /// Called only while the policy holds at least one request.
+    /// Moves the next batch to `into`, which is empty: requests of one file and one direction, in
+    /// any order. Called only while the policy holds at least one request.
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick;
 
     /// Gives a request back that will not run.

@@ -300,7 +300,13 @@ impl Scheduler {
             entry.batch = batch as u16;
             into.push(entry.request);
         }
-        self.estimate.dispatched(batch, now, into);
+        // A list call wants its ranges in order of place.
+        if count > 1 && !into.is_sorted_by_key(|request| request.offset) {
+            into.sort_unstable_by_key(|request| request.offset);
+        }
+        if self.estimate.on {
+            self.estimate.dispatched(batch, now, into);
+        }
         self.batches_running += 1;
         self.ready -= count;
         self.stats.queued -= count;
@@ -320,7 +326,9 @@ impl Scheduler {
         if *left == 0 {
             self.batches_free.push(batch);
             self.batches_running -= 1;
-            if let Some(cost) = self.estimate.finished(batch, now) {
+            if self.estimate.on
+                && let Some(cost) = self.estimate.finished(batch, now)
+            {
                 self.policy.set_cost_model(cost);
             }
         }

@@ -308,14 +308,10 @@ impl Policy for Dsfq {
         };
         let front = requests.front(&self.queues[number as usize]);
         let index = front.expect("an application without requests is not next");
-        if !self.merge.take_alone(index, into) {
-            self.merge.begin();
-            self.merge.take(requests, index, into, |_, _| {});
-        }
+            self.merge.take_one(requests, index, into, |_, _| {});
         for &index in into.iter() {
             self.run(requests, number, index, self.now);
         }
-        self.merge.end(requests, into);
         Pick::Run
     }
 

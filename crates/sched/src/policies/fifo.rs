@@ -35,21 +35,22 @@ impl Fifo {
 impl Policy for Fifo {
     fn arrived(&mut self, requests: &mut Requests, index: Index) {
         requests.push_back(&mut self.queue, index);
-        self.merge.arrived(requests, 0, index);
+        if self.merge.on {
+            self.merge.arrived(requests, 0, index);
+        }
     }
 
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Index>) -> Pick {
         let index = requests
             .pop_front(&mut self.queue)
             .expect("pick on an empty policy");
-        if self.merge.take_alone(index, into) {
-            return Pick::Run;
+        if self.merge.on {
+            self.merge.take_one(requests, index, into, |requests, index| {
+                requests.unlink(&mut self.queue, index);
+            });
+        } else {
+            into.push(index);
         }
-        self.merge.begin();
-        self.merge.take(requests, index, into, |requests, index| {
-            requests.unlink(&mut self.queue, index);
-        });
-        self.merge.end(requests, into);
         Pick::Run
     }
 

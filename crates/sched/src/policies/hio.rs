@@ -167,14 +167,10 @@ impl Policy for Hio {
             }
         };
         let index = self.operations.pop(part, requests);
-        if !self.merge.take_alone(index, into) {
             let operations = &mut self.operations;
-            self.merge.begin();
-            self.merge.take(requests, index, into, |requests, index| {
+            self.merge.take_one(requests, index, into, |requests, index| {
                 operations.remove(part, requests, index);
             });
-            self.merge.end(requests, into);
-        }
         let costs = into
             .iter()
             .map(|&index| self.cost.request_ns(&requests[index].request));

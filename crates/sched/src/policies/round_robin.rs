@@ -149,7 +149,6 @@ impl Policy for RoundRobin {
                 requests.unlink(queue, index);
             });
         }
-        self.merge.end(requests, into);
         if queue.is_empty() {
             self.release(number);
         } else {

@@ -70,16 +70,11 @@ impl Policy for Sjf {
             let (_, index) = self.queue.first().expect("pick on an empty policy");
             index
         });
-        if self.merge.take_alone(index, into) {
-            self.left(requests, index);
-            return Pick::Run;
-        }
-        self.merge.begin();
-        self.merge.take(requests, index, into, |_, _| {});
-        for &index in into.iter() {
+        self.left(requests, index);
+        self.merge.take_one(requests, index, into, |_, _| {});
+        for &index in &into[1..] {
             self.left(requests, index);
         }
-        self.merge.end(requests, into);
         Pick::Run
     }
 

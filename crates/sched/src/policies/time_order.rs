@@ -71,18 +71,12 @@ impl Policy for TimeOrder {
         if let Some((_, next)) = self.queue.first() {
             requests.prefetch(next);
         }
-        if self.merge.take_alone(index, into) {
-            return Pick::Run;
-        }
-        self.merge.begin();
+        self.merge.take_one(requests, index, into, |_, _| {});
         // What leaves with it has a place in the queue as well.
-        let first = into.len();
-        self.merge.take(requests, index, into, |_, _| {});
-        for &index in &into[first + 1..] {
+        for &index in &into[1..] {
             let key = self.key(requests, index);
             self.queue.remove(&key);
         }
-        self.merge.end(requests, into);
         Pick::Run
     }
 

@@ -132,14 +132,10 @@ impl Policy for Twins {
             front.expect("a server without requests is not busy")
         });
         let server = requests[index].tag;
-        if !self.merge.take_alone(index, into) {
-            self.merge.begin();
-            self.merge.take(requests, index, into, |_, _| {});
-        }
+            self.merge.take_one(requests, index, into, |_, _| {});
         for &index in into.iter() {
             self.left(requests, server, index);
         }
-        self.merge.end(requests, into);
         Pick::Run
     }
 

@@ -120,13 +120,9 @@ impl Policy for Window {
         let (_, number) = self.by_key.first().expect("pick on an empty policy");
         let queue = &mut self.queues[number as usize];
         let index = queue.order.pop(requests);
-        if !self.merge.take_alone(index, into) {
-            self.merge.begin();
-            self.merge.take(requests, index, into, |requests, index| {
+            self.merge.take_one(requests, index, into, |requests, index| {
                 queue.order.remove(requests, index);
             });
-            self.merge.end(requests, into);
-        }
         self.release_if_empty(number);
         Pick::Run
     }
