@@ -73,8 +73,8 @@ pub fn run_recorded(
             let sink = sink.filter(|_| place.repetition == 0);
             let result = one(scenario, *place, &predicted, sink, &events);
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
-            if let Ok(mut slot) = results[number].lock() {
-                *slot = Some(result);
+            if let Ok(mut kept) = results[number].lock() {
+                *kept = Some(result);
             }
             progress(1 + ended.fetch_add(1, Ordering::Relaxed), places.len());
         }
@@ -86,8 +86,8 @@ pub fn run_recorded(
         work();
     });
     let mut done = Vec::with_capacity(places.len());
-    for (slot, place) in results.into_iter().zip(&places) {
-        match slot.into_inner().ok().flatten() {
+    for (result, place) in results.into_iter().zip(&places) {
+        match result.into_inner().ok().flatten() {
             Some(Ok(result)) => done.push(result),
             Some(Err(reason)) => return Err(wrong(scenario, *place, reason)),
             // Another run failed before this one began.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const WORDS: usize = BLOCK_LEN / 8;
 
 /// A block as words, so that two threads can share it without unsafe code.
-type Slot = [AtomicU64; WORDS];
+type Cell = [AtomicU64; WORDS];
 
 /// A counter alone on its line of the cache.
 #[repr(align(64))]
@@ -15,7 +15,7 @@ struct Counter(AtomicU64);
 
 /// The queue. One thread calls [`Ring::push`], one [`Ring::pop`].
 pub(crate) struct Ring {
-    slots: Box<[Slot]>,
+    cells: Box<[Cell]>,
     pushed: Counter,
     popped: Counter,
 }
@@ -23,9 +23,9 @@ pub(crate) struct Ring {
 impl Ring {
     /// Room for so many blocks, at least one.
     pub(crate) fn new(len: usize) -> Ring {
-        let slot = |_| Slot::default();
+        let cell = |_| Cell::default();
         Ring {
-            slots: (0..len.max(1)).map(slot).collect(),
+            cells: (0..len.max(1)).map(cell).collect(),
             pushed: Counter::default(),
             popped: Counter::default(),
         }
@@ -37,15 +37,15 @@ impl Ring {
     }
 
     pub(crate) fn len_max(&self) -> usize {
-        self.slots.len()
+        self.cells.len()
     }
 
     /// Whether there is room for so many blocks.
     pub(crate) fn has_room(&self, blocks: u64) -> bool {
         let pushed = self.pushed.0.load(Ordering::Relaxed);
-        // Acquire: the other side has read the slot before it is written again.
+        // Acquire: the other side has read the cell before it is written again.
         let popped = self.popped.0.load(Ordering::Acquire);
-        pushed - popped + blocks <= self.slots.len() as u64
+        pushed - popped + blocks <= self.cells.len() as u64
     }
 
     /// Adds a block; false if there is no room.
@@ -54,8 +54,8 @@ impl Ring {
             return false;
         }
         let pushed = self.pushed.0.load(Ordering::Relaxed);
-        let slot = &self.slots[(pushed % self.slots.len() as u64) as usize];
-        for (word, bytes) in slot.iter().zip(bytes.as_chunks().0) {
+        let cell = &self.cells[(pushed % self.cells.len() as u64) as usize];
+        for (word, bytes) in cell.iter().zip(bytes.as_chunks().0) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
         self.pushed.0.store(pushed + 1, Ordering::Release);
@@ -68,9 +68,9 @@ impl Ring {
         if self.pushed.0.load(Ordering::Acquire) == popped {
             return None;
         }
-        let slot = &self.slots[(popped % self.slots.len() as u64) as usize];
+        let cell = &self.cells[(popped % self.cells.len() as u64) as usize];
         let mut bytes = [0; BLOCK_LEN];
-        for (word, bytes) in slot.iter().zip(bytes.as_chunks_mut().0) {
+        for (word, bytes) in cell.iter().zip(bytes.as_chunks_mut().0) {
             *bytes = word.load(Ordering::Relaxed).to_le_bytes();
         }
         self.popped.0.store(popped + 1, Ordering::Release);

@@ -22,7 +22,7 @@ pub(super) struct Bars<'a> {
 }
 
 /// Where the bars of a group lie, from its left edge.
-struct Slots {
+struct Layout {
     /// The left edge of each series' bar. Series that are drawn beside a namesake share its bar.
     bars: Vec<f64>,
     width: f64,
@@ -34,22 +34,22 @@ struct Slots {
 impl Bars<'_> {
     /// Draws bars and the names of the groups; returns how far down they reach.
     pub fn draw(&self, out: &mut String, plot: &Plot, axis: &Axis) -> f64 {
-        let slots = self.slots(plot);
+        let layout = self.layout(plot);
         for (series, look) in self.series.iter().zip(self.looks) {
             let _ = writeln!(out, "<g class=\"{}\">", look.colour());
-            let slot = slots.bars[look.index];
+            let bar = layout.bars[look.index];
             for (group, value) in self.values(series) {
-                let left = plot.left + slots.group * group as f64 + slot;
+                let left = plot.left + layout.group * group as f64 + bar;
                 if look.twin {
-                    let (x, y) = (left + slots.width + slots.beside / 2.0, axis.share(value));
+                    let (x, y) = (left + layout.width + layout.beside / 2.0, axis.share(value));
                     *out += &look.marker(x, plot.y(y));
                 } else {
-                    self.bar(out, plot, axis, *look, (left, slots.width), value);
+                    self.bar(out, plot, axis, *look, (left, layout.width), value);
                 }
             }
             *out += "</g>\n";
         }
-        self.names(out, plot, slots.group)
+        self.names(out, plot, layout.group)
     }
 
     /// The last value of each group that can be drawn.
@@ -67,7 +67,7 @@ impl Bars<'_> {
             .collect()
     }
 
-    fn slots(&self, plot: &Plot) -> Slots {
+    fn layout(&self, plot: &Plot) -> Layout {
         let group = plot.width / self.groups.len().max(1) as f64;
         let bars = self.looks.iter().map(|look| look.index + 1).max();
         let bars = bars.unwrap_or(1);
@@ -89,7 +89,7 @@ impl Bars<'_> {
             places.push(left);
             left += width + if twin { beside } else { 0.0 };
         }
-        Slots {
+        Layout {
             bars: places,
             width,
             beside,
