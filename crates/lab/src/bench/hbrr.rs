@@ -28,23 +28,26 @@ const NICE: i32 = -12;
 /// Calls of round-robin, in percent of fifo's.
 const CALLS_PERCENT_MAX: f64 = 25.0;
 
-/// 128 processes and one shared file: round robin against arrival order (Ohta et al. 2010).
+/// 128 processes and one shared file: handle-based round robin against arrival order (Ohta et al.
+/// 2010).
 ///
-/// Every process has a session of its own with each forwarder, all of them are one application, and
-/// each makes its next call when the last is done. Every forwarder has an emulated 7200 rpm disk
-/// that does one thing at a time, without a write cache. `fifo` makes one call to the back end for
-/// each request, in order of arrival; `round-robin` takes up to a quantum of the file's ranges in
-/// one turn, as one list call, and joins adjacent requests.
+/// All processes are one application. Every process has a session of its own with each forwarder,
+/// and begins its next call when the last has returned. Every forwarder has an emulated disk of
+/// 7200 rpm without a write cache, which serves one access at a time. `fifo` makes one call to the
+/// back end for each request, in order of arrival. `round-robin` takes up to a quantum of the
+/// file's ranges in one turn, merges adjacent requests, and makes one list call of them.
 ///
-/// records: call n of process p is record n P + p, of 32 KiB. messages: the same with 8 MiB and
-/// 64 MiB. btio: the outputs of NAS BTIO class A, collective: each output of 10.5 MB is cut into a
-/// piece for each aggregator, all of them write their pieces at once, and the next output begins
-/// when the last is written. Every one of 64 processes is an aggregator; one for each 16 of them is
-/// shown beside it, without a claim. The exchange of data between processes costs nothing here.
-/// What stands for direct access by all processes is `fifo`: each call reaches the disk by itself,
-/// in the order in which calls come; the hop to the forwarder is in both. Written and then read,
-/// with one forwarder and with four, all in one run, in turns; medians of the turns. Every byte is
-/// compared with what was written.
+/// records: with P processes, call n of process p is record n P + p, of 32 KiB. messages: the same
+/// with records of 8 MiB and 64 MiB. btio: the collective outputs of NAS BTIO class A. An output of
+/// 10.5 MB is cut into one piece for each aggregator; all aggregators write at once, and the next
+/// output begins when the last piece is written. All 64 processes are aggregators; a run with one
+/// aggregator for each 16 processes is shown beside it, without a claim. The exchange of data
+/// between processes costs nothing here.
+///
+/// `fifo` stands for access by all processes without forwarding: each call reaches the disk by
+/// itself, in order of arrival. The way to the forwarder is part of both. Each load is written and
+/// then read, with one forwarder and with four. The two policies alternate, and the table shows
+/// medians. Every byte that is read is compared with what was written.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Hbrr {
     /// Processes in `records`, each with a session of its own

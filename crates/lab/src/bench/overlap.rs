@@ -24,17 +24,19 @@ const COMPARED: u64 = 500;
 /// What ours may cost at the most ranges, in units of what the list costs there.
 const PART_MAX: f64 = 0.02;
 
-/// Which pending ranges a new one overlaps, and which are adjacent to it: ours against a scan of a
-/// list (Ohta et al. 2010), from 8 to 100,000 pending.
+/// What it costs to find the pending ranges that a new range overlaps or is adjacent to, against a
+/// scan of a list (Ohta et al. 2010), with 8 to 100,000 ranges pending.
 ///
-/// So many ranges of one file are pending, half of them writes. An operation takes away the range
-/// that has been free the longest, and tells who need no longer wait for it; and adds a new one,
-/// and tells whether it must wait for another (common bytes, and one of the two writes) and which
-/// range of its direction is adjacent at either end. Ours is the block that keeps the order of
-/// overlapping requests and the table of endpoints that joins adjacent ones, as the scheduler uses
-/// them; the other is a list of 32 bytes for each range, scanned from end to end, once for each
-/// range that comes and once for each that goes. Both do the same operations and must give the
-/// same answers. Processor time of one operation, in turns, medians.
+/// The pending ranges lie in one file, and half of them are writes. One operation removes a range
+/// and adds a range. It removes the range that has been free to run the longest, and names the
+/// ranges that waited for that one alone. For the range that it adds, it says whether the range
+/// must wait (it has bytes in common with a pending range, and one of the two is a write), and
+/// which pending range of the same direction ends where it begins or begins where it ends. "ours"
+/// is the scheduler's own code: the order of overlapping requests, and the index of endpoints by
+/// which adjacent requests are merged. "list" keeps 32 bytes for each range and scans all of them
+/// once for a range that is added and once for a range that is removed. Both sides do the same
+/// operations and must give the same answers. The table shows the processor time of one operation:
+/// the median of several turns, in which the two sides alternate.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Overlap {
     /// Turns of each side; medians are reported

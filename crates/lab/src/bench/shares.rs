@@ -40,16 +40,19 @@ const JOBS: [Job; 2] = [
 /// The first seconds of a phase in which counts are not judged: costs are learned, queues fill.
 const WARM_UP: usize = 2;
 
-/// Two jobs with promises on emulated disks that give about 50 MB/s together: app1 at least 25 MB/s
-/// and p95 within 100 ms, on for some seconds and off for as many; app2 at least 15 MB/s within
-/// 300 ms. App1 asks for 26 MB/s, as `fio --rate` does: requests of half a megabyte do not fill
-/// every second alike. App2 asks for all that it can get; each has at most 2 requests for each
-/// forwarder on their way.
+/// Two jobs with a reservation and a latency target each, on emulated disks that give about 50 MB/s
+/// together, first under `fifo` and then with shares.
 ///
-/// Measured are, for each second, what a job got and the p95 of its requests' times; a promise is
-/// kept in a second in which both are as promised (reservations at a tolerance of 5 %). First under
-/// `fifo`, then with the promises as shares, on the same forwarders. Requests go to random places
-/// of a file of each job, over all forwarders.
+/// app1 is promised at least 25 MB/s and a 95th percentile of its response times within 100 ms. It
+/// runs for some seconds and pauses for as many. app2 is promised at least 15 MB/s and 300 ms, and
+/// always runs. app1 sends 26 MB/s, as `fio --rate` does: with requests of half a megabyte a rate
+/// of just 25 MB/s would miss the reservation in some seconds. app2 sends as much as it can. Each
+/// job has at most 2 requests outstanding at each forwarder, at random offsets of its own file,
+/// which is striped over all forwarders.
+///
+/// For each second the table shows the rate of a job and the 95th percentile of its response times.
+/// A promise is kept in a second in which both are as promised; 5 % less than the reservation still
+/// counts. Both policies run on the same forwarders.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Shares {
     /// Forwarders
