@@ -1,87 +1,90 @@
-//! How many requests run at once, so that latency targets hold: feedback from what they took.
+//! Feedback control of the depth: how many batches run at once, so that latency targets hold.
 //!
-//! A shared block of the policies, from the two-level scheduler's lower level (SARC/AVATAR,
-//! Zhang et al., TOS'06). In each interval it compares what requests took in the device (T, a
-//! percentile) and in the queue before it (MT, the mean) with their target D: E = (D - MT) / T says
-//! by which factor more could run at once. What is due soon must find its place too: a depth that
-//! is too small for that (below `low`) is given up for the largest one, to get over the backlog;
-//! more than all there is (`high`) is of no use.
+//! Two policies share this block. It is the lower level of the two-level scheduler (SARC/AVATAR,
+//! Zhang et al., TOS'06). Requests with the same target are a *class*. For each class and interval
+//! the controller measures T, a percentile of the times in the device, and MT, the mean time in the
+//! queue before it. With the target D, E = (D - MT) / T is the factor by which more requests could
+//! run at once. Two bounds limit the result. Below `low` the depth is too small for the requests
+//! that are due soon; the class is then overloaded, and asks for the largest depth to get over its
+//! backlog. Above `high` the depth is more than the requests that there are.
 //!
-//! What is due, and all there is, are requests of the class and of those with nearer targets: the
-//! others go behind them, so a backlog of them is no reason to give a near target up. (The original
-//! counts all; then one application without a target that always waits opens the depth for good.)
+//! Both bounds count the requests of the class and of classes with shorter targets. Requests with
+//! longer targets run behind these, so a backlog of them is no reason to give up a short target.
+//! (The original counts the requests of all classes. One application without a target that always
+//! has requests waiting then keeps the depth at its largest.)
 //!
-//! Two rules of the original can hold at once when a class is overloaded: it leaves overload when
-//! 0.9 of what was done covers what is due, which is asked first, and stays in it when it does not
-//! cover all there is. The smallest depth is 1, also when requests wait longer than their target.
+//! In the original two rules can hold at once while a class is overloaded. The class leaves
+//! overload when 0.9 of the finished requests cover those that are due, and stays when they do not
+//! cover all that there are. Here the rule for leaving is tested first. The smallest depth is 1,
+//! even when requests wait longer than their target.
 
 use crate::hash_table::NONE;
 use crate::share::{Latency, Shares};
 use crate::types::Time;
 use alloc::vec::Vec;
 
-/// The interval of the original's figures, nanoseconds.
+/// The controller's interval, in nanoseconds: that of the original's figures.
 const INTERVAL_NS: u64 = 500_000_000;
 
-/// Arrivals are counted by these parts of a interval.
+/// Arrivals are counted in so many parts of an interval.
 const PARTS: u64 = 8;
 const PART_NS: u64 = INTERVAL_NS / PARTS;
 
-/// For so many parts: targets beyond count as that long.
+/// Arrivals are kept for so many parts. Longer targets count as that long.
 const HISTORY: usize = 256;
 
-/// Where it begins.
+/// The depth at the start.
 const FIRST: u64 = 4;
 
 /// Depths and factors are in thousandths.
 const ONE: u64 = 1000;
 
-/// Octaves and steps of the time histogram.
+/// Steps of an octave in the histogram of times, and all its steps.
 const STEPS: usize = 8;
 const TIMES: usize = 64 * STEPS;
 
-/// Requests with one target.
+/// The requests with one target.
 struct Class {
     target: Latency,
     overloaded: bool,
     queued: u64,
     running: u64,
-    /// By part of time, as a ring: how many arrived.
+    /// The number of arrivals in each part of time, as a ring.
     arrivals: Vec<u32>,
-    /// By logarithm of their time in the device: how many were done in this interval.
+    /// The histogram of times in the device, of the requests that finished in this interval.
     times: Vec<u32>,
     done: u64,
-    /// Time before the device of those that went there in this interval: sum and count.
+    /// Times in the queue, of the requests that were dispatched in this interval: sum and count.
     waited_ns: u64,
     went: u64,
-    /// The part of time in which a request of it came last.
+    /// The part of time in which its last request arrived.
     came_at: u64,
 }
 
-/// The feedback.
+/// The controller.
 pub(crate) struct Feedback {
     /// The largest depth.
     most: u64,
-    /// How many may run at once, in thousandths.
+    /// The depth now, in thousandths.
     milli: u64,
     classes: Vec<Class>,
     interval_ends: u64,
     /// The part of time up to which arrivals are counted.
     part: u64,
-    /// The most calls that ran at once in this interval.
+    /// The most batches that ran at once in this interval.
     calls_max: u64,
     done: u64,
-    /// By request: when it was dispatched, and its class.
+    /// By request: when it arrived or, once it runs, when it was dispatched; and its class.
     requests: Vec<(u64, u32)>,
 }
 
-/// A class's interval, as the rules see it.
+/// One class in one interval, as the rules see it.
 struct Seen {
-    /// What it would need at least, and can use at most.
+    /// The smallest depth that serves what is due, and the largest that the class can use.
     low: u64,
     high: u64,
-    /// Requests done, of all classes; those due soon and all there are, of this class and of more
-    /// urgent ones.
+    /// Requests of all classes that finished. Then, of this class and of classes with shorter
+    /// targets: the requests that are due soon, and all.
     done: u64,
     due: u64,
     all: u64,
@@ -90,7 +93,8 @@ struct Seen {
 }
 
 impl Feedback {
-    /// Classes are the latency targets in `shares`; `default` is that of all others.
+    /// Each latency target in `shares` makes a class. `default` is the target of all other
+    /// applications, and `most` the largest depth.
     pub(crate) fn new(shares: &Shares, default: Latency, most: u32) -> Feedback {
         let mut feedback = Feedback {
             most: most.into(),
@@ -109,12 +113,13 @@ impl Feedback {
         feedback
     }
 
-    /// The class of a target, new or known.
+    /// The class of a target, which is added if it is new.
     fn class_for(&mut self, target: Latency) -> u32 {
         if let Some(known) = self.classes.iter().position(|class| class.target == target) {
             return known as u32;
         }
-        // Targets come and go with the rules. The first class is everybody's who has none.
+        // Targets come and go with the rules, so idle classes are reused; but not the first one,
+        // which is the default's.
         let part = self.part;
         let mut others = self.classes.iter().skip(1);
         let number = match others.position(|class| class.is_idle(part)) {
@@ -129,12 +134,12 @@ impl Feedback {
         number as u32
     }
 
-    /// The most that may run at once now.
+    /// The most batches that may run at once now.
     pub(crate) fn depth(&self) -> u32 {
         (self.milli / ONE) as u32
     }
 
-    /// Whether one more may run beside so many calls.
+    /// Whether one more batch may run beside `calls` that run.
     pub(crate) fn has_room(&mut self, now: Time, calls: u32) -> bool {
         self.advance(now);
         let has_room = calls < self.depth();
@@ -142,9 +147,9 @@ impl Feedback {
         has_room
     }
 
-    /// A request of that target came.
+    /// Counts a request with that target that arrived.
     pub(crate) fn arrived(&mut self, index: u32, target: Latency, now: Time) {
-        // First, because a class that was idle for long may go.
+        // Before the class is looked up: a class that was idle for long may be removed.
         self.advance(now);
         let class = self.class_for(target);
         if index as usize >= self.requests.len() {
@@ -157,13 +162,13 @@ impl Feedback {
         class.arrivals[self.part as usize % HISTORY] += 1;
     }
 
-    /// A request will not run.
+    /// Removes a request that was cancelled.
     pub(crate) fn cancelled(&mut self, index: u32) {
         let class = core::mem::replace(&mut self.requests[index as usize].1, NONE);
         self.classes[class as usize].queued -= 1;
     }
 
-    /// A request goes to the device.
+    /// Counts a request as dispatched.
     pub(crate) fn dispatched(&mut self, index: u32, now: Time) {
         let (arrived, class) = self.requests[index as usize];
         self.requests[index as usize].0 = now.0;
@@ -176,7 +181,7 @@ impl Feedback {
         class.running += 1;
     }
 
-    /// A request is done. One that was dispatched before there was feedback is not counted.
+    /// Counts a request as finished, unless it was dispatched before this controller existed.
     pub(crate) fn finished(&mut self, index: u32, now: Time) {
         self.advance(now);
         let known = self.requests.get_mut(index as usize);
@@ -191,7 +196,7 @@ impl Feedback {
         self.done += 1;
     }
 
-    /// Ends intervals that are over.
+    /// Moves on to the present part of time, and ends the interval if it is over.
     fn advance(&mut self, now: Time) {
         let part = now.0 / PART_NS;
         if part > self.part {
@@ -211,7 +216,7 @@ impl Feedback {
         }
     }
 
-    /// The depth of the next interval. Nothing changes if nothing was done.
+    /// Computes the depth of the next interval. It stays the same if nothing finished.
     fn review(&mut self, now: Time) {
         if self.done > 0 {
             let mut depth = self.most * ONE;
@@ -227,7 +232,7 @@ impl Feedback {
             (class.done, class.waited_ns, class.went) = (0, 0, 0);
         }
         (self.done, self.calls_max) = (0, 0);
-        // Those before it keep their numbers.
+        // Only from the end, so that the other classes keep their numbers.
         while self.classes.len() > 1
             && self
                 .classes
@@ -273,7 +278,7 @@ impl Feedback {
             due += class.running;
             all += class.running;
             let part = now.0 / PART_NS;
-            // Of those that wait the last ones to come are due later: queues keep their order.
+            // Queues keep their order, so of the waiting requests the last ones are due later.
             let later_parts = (class.target.ns / PART_NS).saturating_sub(PARTS);
             let later = class.came(part, later_parts);
             due += class.queued.saturating_sub(later);
@@ -314,20 +319,20 @@ impl Class {
         }
     }
 
-    /// Whether nothing of it is there, nor was for as long as arrivals are remembered.
+    /// Whether it has no requests, and had none for as long as arrivals are kept.
     fn is_idle(&self, part: u64) -> bool {
         let parts = part.saturating_sub(self.came_at);
         self.queued == 0 && self.running == 0 && parts >= HISTORY as u64
     }
 
-    /// Arrivals in the last so many parts of time, this one among them.
+    /// Arrivals in the last `parts` of time, the present one included.
     fn came(&self, part: u64, parts: u64) -> u64 {
         let parts = parts.min(HISTORY as u64).min(part + 1);
         let counts = (0..parts).map(|back| self.arrivals[(part - back) as usize % HISTORY]);
         counts.map(u64::from).sum()
     }
 
-    /// The target's percentile of times in the device, to an eighth.
+    /// The target's percentile of the times in the device, to within an eighth.
     fn took_ns(&self) -> u64 {
         let wanted = (self.done * u64::from(self.target.percentile)).div_ceil(100);
         let mut count = 0;

@@ -1,17 +1,16 @@
-//! What accesses really cost, learned from batches that finish, so that a wrong cost model corrects
-//! itself.
+//! Corrects the cost model at run time, from the times that batches take.
 //!
-//! Each kind of access (read or write, random or sequential) has two factors: what its base and its
-//! price of a MiB are of those that were configured. They are fitted by least squares to the times
-//! of about the last 200 batches of the kind, as parts of the time that was expected, so that short
-//! and long ones count alike. The configured model counts as an eighth of a batch that was as
-//! expected: what no batch tells apart, such as the price where all have one length, stays near
-//! it. A factor stays from 1/16 to 16.
+//! Each kind of access (read or write, random or sequential) has two factors: one for the
+//! configured base, one for the configured price of a MiB. Least squares fit them to the times of
+//! about the last 200 batches of the kind. Each time counts relative to the expected one, so that
+//! short and long batches have the same weight. The configured model itself counts as an eighth of
+//! a batch. So a factor that the batches do not determine, such as that of the price when all
+//! batches have one length, stays near 1. A factor stays between 1/16 and 16.
 //!
-//! With several batches at a time the device's time is shared out: a batch has what passed since it
-//! was dispatched, or since the batch before it finished, whichever is later. One that took more
-//! than 20 times what was expected counts as 20 times, and little: a device that stalls says
-//! little about the next access, and a device that became slow says it again.
+//! When several batches run at once, each gets a part of the device's time: the time since it was
+//! dispatched, or since the batch before it finished, whichever is later. A batch that took more
+//! than 20 times the expected time counts as 20 times, with a small weight: a device that stalled
+//! once says little about the next access, and a device that became slow is slow again.
 
 use crate::cost::{AccessCost, CostModel, NS_MAX};
 use crate::options::Options;
@@ -19,35 +18,36 @@ use crate::types::{Direction, FileId, Request, Time};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// After so many more batches, what is known counts half.
+/// Earlier batches count half after so many more.
 const HALF_LIFE: f64 = 128.0;
 
 /// The weight of the configured model, in batches.
 const PRIOR: f64 = 1.0 / 8.0;
 
-/// How far a number may be from the configured one.
+/// The bounds of a factor.
 const FACTOR_MAX: f64 = 16.0;
 const FACTOR_MIN: f64 = 1.0 / FACTOR_MAX;
 
-/// Beyond so many times what was expected a batch is an outlier, and of this weight.
+/// A batch that took more than so many times the expected time is an outlier. Its terms are scaled
+/// by `OUTLIER_BY`, so its weight is the square of that.
 const OUTLIER: f64 = 20.0;
 const OUTLIER_BY: f64 = 0.375;
 const OUTLIER_WEIGHT: f64 = OUTLIER_BY * OUTLIER_BY;
 
-/// The factors are computed anew after so many batches.
+/// The factors are fitted anew after so many batches.
 const BATCHES: usize = 64;
 
-/// A change of less than one part in so many is not worth telling.
+/// The policy is not told of a change of less than one part in so many.
 const CHANGE: u64 = 20;
 
-/// Files whose last end is remembered.
+/// For so many files the end of the last batch is remembered, which tells what is sequential.
 const FILES: usize = 1 << (64 - FILES_SHIFT);
 const FILES_SHIFT: u32 = 58;
 
-/// The kind of batches that tell nothing.
+/// The kind of a batch that cannot be compared with a single access.
 const NOTHING: u8 = 4;
 
-/// What is known of a running batch.
+/// A batch that runs.
 #[derive(Clone, Copy)]
 struct Batch {
     began: Time,
@@ -62,7 +62,7 @@ const UNKNOWN: Batch = Batch {
     kind: NOTHING,
 };
 
-/// What a batch took.
+/// A batch that finished, and its time in the device.
 #[derive(Clone, Copy)]
 struct Took {
     len: u64,
@@ -70,26 +70,26 @@ struct Took {
     kind: u8,
 }
 
-/// Watches batches begin and end.
+/// The estimator. The scheduler tells it when batches begin and end.
 pub(crate) struct Estimate {
     /// Whether the options ask for it, and the policy prices requests. While this is off nobody
     /// tells of batches.
     pub(crate) on: bool,
     configured: CostModel,
-    /// What was told last.
+    /// The model that the policy uses now.
     effective: CostModel,
     kinds: [Kind; 4],
     /// By number of a batch.
     batches: Vec<Batch>,
-    /// What the batches since the last review took: up to `BATCHES`.
+    /// The batches that finished since the last review, at most `BATCHES`.
     took: Vec<Took>,
-    /// By hash of a file: the file, and where its last batch ended.
+    /// By hash of the file: the file, and the end of its last batch.
     ends: Vec<(FileId, u64)>,
     last_finished: Time,
 }
 
 impl Estimate {
-    /// `prices`: whether the policy asks what requests cost.
+    /// `prices`: whether the policy uses the cost model.
     pub(crate) fn new(options: &Options, prices: bool) -> Estimate {
         Estimate {
             on: options.estimate && prices,
@@ -103,12 +103,12 @@ impl Estimate {
         }
     }
 
-    /// New options, or another policy. What was learned stays unless they have another cost model
-    /// or do not want it.
+    /// Takes other options, or another policy. The estimate stays unless the configured cost model
+    /// changes or the options turn it off.
     pub(crate) fn configure(&mut self, options: &Options, prices: bool) {
         let on = options.estimate && prices;
         if on != self.on {
-            // Batches that begin while this is off are not known.
+            // While this is off nobody reports batches.
             self.batches.clear();
             self.ends.fill((FileId(0), u64::MAX));
         }
@@ -120,13 +120,13 @@ impl Estimate {
         }
     }
 
-    /// The model that policies were told.
+    /// The model that the policy uses now.
     #[inline]
     pub(crate) fn effective(&self) -> &CostModel {
         &self.effective
     }
 
-    /// A batch runs: `requests`, at least one, of one file and direction.
+    /// Takes note that a batch was dispatched: `requests`, at least one, of one file and direction.
     #[inline]
     pub(crate) fn dispatched(&mut self, batch: u32, now: Time, requests: &[Request]) {
         let begins = self.begins(now, requests);
@@ -139,13 +139,13 @@ impl Estimate {
         }
     }
 
-    /// A batch has ended. The new model, if it is time for one and it differs enough.
+    /// Takes note that a batch finished. Returns the new model when one is due and differs enough.
     #[inline]
     pub(crate) fn finished(&mut self, batch: u32, now: Time) -> Option<&CostModel> {
         let &Batch { began, len, kind } = self.batches.get(batch as usize)?;
         let ns = now.since(began.max(self.last_finished));
         self.last_finished = self.last_finished.max(now);
-        // A host whose clock stands still tells nothing.
+        // With a host's clock that stands still there is nothing to learn.
         if now <= began || kind == NOTHING {
             return None;
         }
@@ -162,7 +162,7 @@ impl Estimate {
         let place = (first.file.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> FILES_SHIFT) as usize;
         let mut end = first.offset;
         for request in requests {
-            // What the back end does about a whole file, or about pieces apart, is no one access.
+            // An operation on a whole file, or a batch with gaps, is not a single access.
             if !request.mergeable || request.offset != end {
                 return Batch {
                     began: now,
@@ -224,8 +224,9 @@ fn far(old: u64, new: u64) -> bool {
     old.abs_diff(new).saturating_mul(CHANGE) > old
 }
 
-/// One kind of access. `f` is the base's part of what was configured for an access, `g` the rest,
-/// `z` what it took, as a part of the same; sums are of products of them.
+/// One kind of access. For each batch `f` is the base's part of the configured cost, `g` the rest
+/// of it, and `z` the time that it took, as a multiple of the same cost. The fields are sums of
+/// products of them.
 struct Kind {
     base_ns: f64,
     ns_per_byte: f64,
@@ -234,7 +235,7 @@ struct Kind {
     gg: f64,
     fz: f64,
     gz: f64,
-    /// Batches since the last `age`.
+    /// The weight of the batches since the last `age`.
     count: f64,
     /// The factors.
     base_by: f64,
@@ -281,7 +282,7 @@ impl Kind {
         self.gz += g * z;
     }
 
-    /// What is known counts less by what came since this was asked last.
+    /// Reduces the weight of all earlier batches by the number that came since the last call.
     fn age(&mut self) {
         let keep = HALF_LIFE / (HALF_LIFE + self.count);
         self.count = 0.0;
@@ -309,7 +310,7 @@ impl Kind {
             (self.base_by, self.price_by) = (x, y);
             return;
         }
-        // The least within the bounds lies where one of the two is at its bound.
+        // The least value within the bounds lies where one of the two factors is at its bound.
         let x_at_bound = (allowed(x), allowed((e - b * allowed(x)) / c));
         let y_at_bound = (allowed((d - b * allowed(y)) / a), allowed(y));
         let error = |(x, y): (f64, f64)| {

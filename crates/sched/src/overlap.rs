@@ -118,7 +118,8 @@ impl Overlap {
             self.by_id.remove(number);
             self.files_free.push(number);
         } else if file.has_segments
-            && file.segments.nodes + file.segments.len() > 6 * file.pending as usize + 64 {
+            && file.segments.nodes + file.segments.len() > 6 * file.pending as usize + 64
+        {
             self.rebuild(requests, number, freed);
         }
         if freed.len() > 1 {

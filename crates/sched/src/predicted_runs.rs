@@ -1,20 +1,20 @@
-//! The runs of adjacent requests that traces of earlier runs of a program foretell (Boito et al.,
+//! Predicts runs of adjacent requests from traces of earlier runs of a program (Boito et al.,
 //! ICPADS'13, section IV).
 //!
-//! Several traces are averaged. Their requests, in queues by file and direction and in order of
-//! offset, are joined to predicted runs where that pays: v and the next r join if
-//! `TTP(v) + TTP(r) > TTP(v + r) + |AT_r - AT_v| (1 - alpha)`, with TTP the cost of an access, AT
-//! the time of arrival, and alpha the part of the wait that the work of other queues can hide:
-//! here the cost of what other queues get in that time, divided by the time; yet nobody waits for
-//! longer than twice the gain.
+//! Several traces are averaged. Their requests are sorted by file, direction and offset. A request
+//! r joins the predicted run v before it where that pays: `TTP(v) + TTP(r) > TTP(v + r) + |AT_r -
+//! AT_v| (1 - alpha)`. TTP is the cost of an access, AT the time of arrival, and alpha the part of
+//! the wait that work of other queues hides. Here alpha is the cost of the requests that other
+//! queues get in that time, divided by the time. A wait is never longer than twice its gain.
 
 use crate::cost::CostModel;
 use crate::types::{Direction, FileId};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// However much other work hides, a wait is not longer than so many times the gain: what comes
-/// later than that comes from a program that waits for answers, those of this run among them.
+/// A wait is at most so many times as long as its gain, however much of it other work hides. A
+/// request that arrives later than that comes from a program that waits for replies, and one of
+/// them may be the reply to this run.
 pub(crate) const HIDDEN_MOST: u64 = 2;
 
 /// One request of a trace.
@@ -32,7 +32,7 @@ pub struct Observed {
     pub at_ns: u64,
 }
 
-/// What a queue will get as one.
+/// A predicted run: adjacent requests of one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PredictedRun {
     pub(crate) start: u64,
@@ -41,10 +41,10 @@ pub(crate) struct PredictedRun {
     pub(crate) last_ns: u64,
 }
 
-/// What traces of earlier runs foretell.
+/// What traces of earlier runs predict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prediction {
-    /// In order; the time is the mean over the traces.
+    /// By file, direction and offset. The time of each is the mean over the traces.
     pub(crate) requests: Vec<Observed>,
     /// By request: its run.
     pub(crate) run_of: Vec<u32>,
@@ -55,8 +55,8 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// Averages traces, and joins what will be worth waiting for under these costs. A request that
-    /// is in fewer than half of the traces is left out.
+    /// Averages traces, and joins requests to runs where waiting pays under these costs. A request
+    /// that is in fewer than half of the traces is left out.
     pub fn new(traces: &[Vec<Observed>], cost: &CostModel) -> Prediction {
         let requests = average(traces);
         let work = Work::new(&requests, cost);
@@ -103,12 +103,12 @@ impl Prediction {
         }
     }
 
-    /// Requests that are foretold, and the runs that they will be.
+    /// The numbers of predicted requests and of predicted runs.
     pub fn len(&self) -> (usize, usize) {
         (self.requests.len(), self.runs.len())
     }
 
-    /// Whether nothing is foretold.
+    /// Whether nothing is predicted.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

@@ -1,12 +1,12 @@
-//! What is still to come: predictors that tell the policy when a run of adjacent requests will be
-//! longer if it waits, and what that may cost.
+//! Anticipation by prediction: whether a run of adjacent requests should wait for more of it.
 //!
-//! A shared block of the policies that keep `runs`. Two predictors: `recorded` is AGIOS's (Boito et
-//! al., ICPADS'13, section IV), from traces of earlier runs; `online` needs none, and learns while
-//! it looks on. Both only propose; here, once, is what holds for every wait: it is shorter than the
-//! gain, a run waits once, and never beyond `wait_us_max`. With `online`, time for which the device
-//! idles because of waits stays below `idle_percent_max` of the time that it works; `recorded` has
-//! no such limit, as in the paper.
+//! The policies that keep `runs` share this block. There are two predictors. `recorded` is AGIOS's
+//! (Boito et al., ICPADS'13, section IV): it reads traces of earlier runs of the program. `online`
+//! needs no trace, and learns from the load. A predictor only proposes. This file applies the rules
+//! that hold for every wait: it costs less than it gains, a run waits at most once, and never for
+//! longer than `wait_us_max`. With `online` the time for which the device idles in waits stays
+//! below `idle_percent_max` of the time for which it works. `recorded` has no such limit, as in the
+//! paper.
 
 mod expected;
 mod online;
@@ -27,7 +27,7 @@ use online::Online;
 use recorded::Recorded;
 use trust::Trust;
 
-/// How much waits may cost where nothing foretells them.
+/// How much of the device's time waits may cost without a trace.
 pub(crate) const IDLE_PERCENT_MAX: OptionSpec = OptionSpec::integer(
     "idle_percent_max",
     2,
@@ -45,7 +45,7 @@ pub(crate) const PREDICTION: OptionSpec = OptionSpec::new(
      [prediction.md](prediction.md)",
 );
 
-/// The paper's trace tells how long; this only keeps a wrong one from stopping the device.
+/// The prediction says how long a wait is; this bound keeps a wrong one from stopping the device.
 pub(crate) const WAIT_US_MAX: OptionSpec = OptionSpec::integer(
     "wait_us_max",
     100_000,
@@ -53,7 +53,7 @@ pub(crate) const WAIT_US_MAX: OptionSpec = OptionSpec::integer(
     "the longest such wait, in microseconds",
 );
 
-/// Of a run for which nothing was waited for.
+/// The entry of a run that has not waited.
 const NO_GOAL: (u64, u64) = (0, u64::MAX);
 
 enum Kind {
@@ -67,18 +67,18 @@ pub(crate) struct Predictor {
     cost: CostModel,
     wait_ns_max: u64,
     idle_percent_max: u64,
-    /// Time that the device worked, and that it idled for a wait.
+    /// Time for which the device worked, and for which it idled in waits.
     busy_ns: u64,
     idle_ns: u64,
-    /// Requests that run, and until when this was counted.
+    /// Requests that run, and the time up to which the two above are counted.
     running: u32,
     counted: Time,
-    /// Until when the device was last made to idle for a wait.
+    /// The end of the last wait in which the device idles.
     anticipates_until: Time,
-    /// By run: its length when its wait began, and the one at which it ends, or `NO_GOAL`.
+    /// By run: its length when its wait began and the length at which the wait ends, or `NO_GOAL`.
     goals: Vec<(u64, u64)>,
     trust: Trust,
-    /// Of 256: how much of a wait other work hides, as seen so far (the paper's alpha).
+    /// The part of a wait, of 256, that other work hides, as measured so far (the paper's alpha).
     hidden: u64,
 }
 
@@ -116,7 +116,7 @@ impl Predictor {
         self.cost = *cost;
     }
 
-    /// The longest for which it makes the device idle at a time.
+    /// The longest time for which one wait makes the device idle.
     pub(crate) fn wait_ns_max(&self) -> u64 {
         match self.kind {
             None => 0,
@@ -124,7 +124,8 @@ impl Predictor {
         }
     }
 
-    /// A request came, and is in a run. True if that run waited for it and need not wait longer.
+    /// Takes a request that arrived and joined a run. True if that run was waiting, and has now the
+    /// length that it waited for.
     pub(crate) fn arrived(&mut self, requests: &Requests, index: Index, runs: &Runs) -> bool {
         let entry = &requests[index];
         match &mut self.kind {
@@ -143,7 +144,7 @@ impl Predictor {
         run.waited && run.end - run.start >= goal.1
     }
 
-    /// Whether an eligible run should wait, and until when.
+    /// Until when an eligible run should wait; `None` if it should not.
     pub(crate) fn waits(
         &mut self,
         requests: &Requests,
@@ -180,7 +181,8 @@ impl Predictor {
         Some(now + patience.clamp(1, self.wait_ns_max))
     }
 
-    /// Nothing but parked runs is left: may the device idle until `until`? Nothing if not.
+    /// Asks whether the device may idle until `until`, when only runs that wait are left. `None` if
+    /// it may not.
     pub(crate) fn may_anticipate(&mut self, now: Time, until: Time) -> Option<Time> {
         self.count(now);
         if self.running == 0 && !self.may_idle(until.since(now)) {
@@ -190,7 +192,8 @@ impl Predictor {
         Some(until)
     }
 
-    /// A run is chosen: if it waited, what that brought tells how far to believe in the next wait.
+    /// Takes note that a run was chosen. If it had waited, the outcome counts for or against later
+    /// waits.
     pub(crate) fn leaves(&mut self, runs: &Runs, run: u32) {
         let Some(&(from, goal)) = self.goals.get(run as usize) else {
             return;
@@ -203,7 +206,7 @@ impl Predictor {
         }
     }
 
-    /// A batch of so many requests runs.
+    /// Counts a batch of so many requests as running.
     pub(crate) fn dispatched(&mut self, count: usize, now: Time) {
         if self.kind.is_some() {
             self.count(now);
@@ -212,7 +215,7 @@ impl Predictor {
         }
     }
 
-    /// A request that ran has finished.
+    /// Counts a request that ran as finished.
     pub(crate) fn finished(&mut self, index: Index, now: Time) {
         if let Some(kind) = &mut self.kind {
             if let Kind::Online(online) = kind {
@@ -223,7 +226,7 @@ impl Predictor {
         }
     }
 
-    /// A request left without having run.
+    /// Forgets a request that was cancelled.
     pub(crate) fn cancelled(&mut self, index: Index) {
         if let Some(Kind::Online(online)) = &mut self.kind {
             online.left(index);

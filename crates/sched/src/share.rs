@@ -1,9 +1,9 @@
-//! Shares: what applications and groups of them are promised of the whole system.
+//! Shares: what applications, and groups of applications, are promised of the whole system.
 //!
-//! The host says it with [`Shares`], at the start in [`Options`](crate::Options) or at run time
-//! with [`Scheduler::set_shares`](crate::Scheduler::set_shares); the policies `dsfq` and
-//! `two-level` keep it, `edf` its latencies. Rates count what an application gets from all
-//! forwarders together: its clients carry what the others gave from one to the other.
+//! The host passes [`Shares`] in [`Options`](crate::Options) at the start, or to
+//! [`Scheduler::set_shares`](crate::Scheduler::set_shares) at run time. The policies `dsfq` and
+//! `two-level` keep all of a share, `edf` keeps latency targets. Rates count the service of all
+//! forwarders together: clients report to each forwarder what the others served.
 
 mod rate;
 
@@ -27,21 +27,21 @@ const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 pub struct Latency {
     /// Nanoseconds.
     pub ns: u64,
-    /// So many percent of the requests, 1 to 100.
+    /// The percentage of requests that should be so fast, 1 to 100.
     pub percentile: u8,
 }
 
 /// What one application, or one group, is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Its part of what is left after reservations, beside the weights of the others; 1 to
+    /// The proportion in which it divides with others what reservations leave; 1 to
     /// [`WEIGHT_MAX`].
     pub weight: u32,
-    /// What it gets before all others get more than their reservation.
+    /// The reservation: the rate that it gets before others get more than theirs.
     pub min: Option<Rate>,
-    /// What it never gets more of.
+    /// The limit: the rate that it never exceeds.
     pub max: Option<Rate>,
-    /// How soon requests within its reservation are done.
+    /// The latency target of requests within the reservation.
     pub latency: Option<Latency>,
 }
 
@@ -56,25 +56,26 @@ impl Default for Share {
     }
 }
 
-/// An application's own share, and the group in which it counts.
+/// An application's own share, and the group that it belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AppShare {
-    /// Its share: of its group if it has one, else of the system.
+    /// Its share of its group, or of the system if it has no group.
     pub share: Share,
-    /// A number of [`Shares::groups`].
+    /// The group, as an index of [`Shares::groups`].
     pub group: Option<u32>,
 }
 
-/// What everybody is promised.
+/// The shares of all applications and groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// Forwarders that the system has, for rates in device time. At least 1.
+    /// The number of forwarders, for rates in device time. At least 1.
     pub forwarders: u32,
-    /// Groups: users, projects. Their applications share what the group has.
+    /// The shares of groups, such as users or projects. The applications of a group divide its
+    /// share.
     pub groups: Vec<Share>,
-    /// Applications that are promised something, or are in a group.
+    /// Applications with a share of their own, or in a group.
     pub apps: BTreeMap<AppId, AppShare>,
-    /// Every other application, each by itself.
+    /// The share of each application that is not listed.
     pub others: AppShare,
 }
 
@@ -95,14 +96,15 @@ impl Shares {
         self.apps.get(&app).copied().unwrap_or(self.others)
     }
 
-    /// Every share that is named, groups first.
+    /// All listed shares, groups first, and the default.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Share> {
         let apps = self.apps.values().map(|app| &app.share);
         let others = core::iter::once(&self.others.share);
         self.groups.iter().chain(apps).chain(others)
     }
 
-    /// Refuses what makes no sense. That all of it can be met together is not asked for.
+    /// Refuses values that are out of range or contradict each other. Whether the system can keep
+    /// all shares at once is not checked.
     pub(crate) fn check(&self) -> Result<(), OptionsError> {
         check_range("forwarders", self.forwarders.into(), 1, 1 << 16)?;
         for app in self.apps.values().chain([&self.others]) {

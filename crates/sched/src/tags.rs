@@ -1,24 +1,26 @@
-//! Who is next by shares: weights, reservations and limits of applications and of groups.
+//! Which application is served next: weights, reservations and limits of applications and groups.
 //!
-//! A block that several policies share, made of two known algorithms.
+//! Several policies use this block. It combines two known algorithms.
 //!
 //! *Weights*: start-time fair queueing with several requests outstanding, SFQ(D) (Jin et al. 2004),
 //! in its distributed form DSFQ (Wang and Merchant, FAST'07). The start tag of a request is
-//! S = max(v, F + delay / weight), its finish tag F = S + cost / weight. v is the start tag of the
-//! request that ran last; the delay accounts for service by other forwarders. In DSFQ the delay of
-//! a request is all service that other forwarders gave since the application's last request here.
-//! That makes processes that move between forwarders gather at one of them. Here the delay of a
-//! request is its cost times the recent ratio of service elsewhere to service here. An application
-//! that returns from other forwarders may start behind v, by at most the service it got there. One
-//! that always has requests waiting keeps its tag, also when a reservation let another run first.
+//! S = max(v, F + delay / weight), its finish tag F = S + cost / weight. F on the right is the
+//! finish tag of the application's previous request. The virtual time v is the start tag of the
+//! request that was dispatched last. The delay accounts for service by other forwarders. In DSFQ
+//! the delay of a request is all service that other forwarders gave the application since its last
+//! request here. Processes that move between forwarders then gather at one of them. Here the delay
+//! of a request is its cost times the recent ratio of service elsewhere to service here. An
+//! application that returns from other forwarders may start behind v, by at most the service that
+//! it got there. An application that always has requests waiting keeps its tag, even when a
+//! reservation let another application go first.
 //!
-//! *Reservations and limits*: the tags of mClock (Gulati et al., OSDI'10). One is the time at which
-//! the next request is due by its reservation, the other the earliest time that its limit allows.
-//! Service by other forwarders moves both.
+//! *Reservations and limits*: the tags of mClock (Gulati et al., OSDI'10). The reservation tag is
+//! the time at which the application's next request is due by its reservation. The limit tag is the
+//! earliest time at which its limit allows that request. Service by other forwarders moves both.
 //!
-//! Applications of a group divide what the group gets; an application without a group competes
-//! with groups. Requests of one application keep their order of arrival in these tags, so the
-//! application needs one tag of each kind, for its first request.
+//! The applications of a group divide what the group gets. An application without a group competes
+//! with the groups. The requests of one application run in order of arrival, so an application
+//! needs one tag of each kind: that of its first request.
 
 mod change;
 mod node;
@@ -30,78 +32,86 @@ use crate::types::{AppId, Time};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 pub(crate) use node::Next;
-use node::{HALF_NS, Level, Node, NodeState, Recent, Reservation, TOLD_NS_MAX, level_of, scaled};
+use node::{
+    HALF_NS, Level, Node, NodeState, REPORTED_NS_MAX, Recent, Reservation, level_of, scaled,
+};
 
-/// Virtual time: nanoseconds of device time at weight 1, times this. Weights above it are alike.
+/// Units of virtual time for each nanosecond of device time at weight 1. Weights above this number
+/// all count as equal.
 const SCALE: u128 = 1 << 16;
 
-/// Applications without requests whose tags are kept.
+/// The tags of at most so many idle applications are kept.
 const IDLE_MAX: usize = 1024;
 
-/// The longest wait for a limit that is told at once; then it is looked at again.
+/// The longest wait for a limit that [`Tags::next`] names at once; the caller then asks again.
 pub(crate) const THROTTLE_NS_MAX: u64 = 1_000_000_000;
 
-/// How far ahead of its reservation one can be, besides by a request: what is on its way at others.
+/// An application gets ahead of its reservation by at most this time, or by one request if that
+/// takes longer: service that other forwarders are giving meanwhile arrives late in the accounts.
 const AHEAD_NS: u64 = 100_000_000;
 
-/// A limit may be passed by what it gives in this time, so that pauses are made up for.
+/// After a pause an application may exceed its limit by what the limit allows in this time.
 const BURST_NS: u64 = 20_000_000;
 
-/// When reservations had so much device time in a row, one request goes by weight: reservations
-/// that are more than there is must not starve who has none.
+/// After reservations had so much device time in a row, one request is chosen by weight. So
+/// reservations that exceed the capacity do not starve applications that have none.
 const RESERVED_NS_MAX: u64 = 1_000_000_000;
 
-/// So many requests have to tell what others gave before nothing is guessed.
+/// Until an application's clients have reported the service of so many requests, the average of its
+/// level stands for the missing ones.
 const ENOUGH: u64 = 4;
 
-/// What a request tells of the time since its client's last one here.
+/// What a client reports with a request about the time since its last request to this forwarder.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServiceDelta {
-    /// What others gave the application.
+    /// What other forwarders served the application.
     pub(crate) elsewhere: Service,
-    /// Device time that it was given here.
+    /// Device time that this forwarder gave it.
     pub(crate) here_ns: u64,
-    /// How long that time was, milliseconds.
+    /// The length of that time, in milliseconds.
     pub(crate) away_ms: u16,
 }
 
-/// All applications that wait or did lately.
+/// The tags of all applications that have requests waiting or had some lately.
 pub(crate) struct Tags {
     shares: Shares,
-    /// How long a reservation that was not asked for can be asked for later.
+    /// For how much of the past an application can claim a reservation that it did not use.
     credit_ns: u64,
     nodes: Vec<Node>,
     nodes_free: Vec<u32>,
     by_app: FlatBTree<u64, u32>,
-    /// By number of a group: its node.
+    /// The node of each group, by the group's number.
     groups: Vec<u32>,
-    /// Of the system; then one for each group.
+    /// The level of the whole system, then one level for each group.
     levels: Vec<Level>,
-    /// By time: who has its reservation until then.
+    /// Nodes whose reservation is met for now, by the time until which it is.
     met_until: FlatBTree<(u64, u32), ()>,
-    /// Who is owed, by deadline.
+    /// Nodes whose reservation is due, by deadline.
     due: FlatBTree<(u64, u32), ()>,
+    /// Nodes that their limit holds back, by the time until which it does.
     throttled: FlatBTree<(u64, u32), ()>,
-    /// Who is idle, in the order in which it became so; some are not any more.
+    /// Applications that became idle, in that order. Entries of applications that have requests
+    /// again are stale, and are removed lazily.
     idle: VecDeque<(u32, u64)>,
     idle_count: usize,
     idle_marks: u64,
-    /// Whether who is owed comes by the deadline of its request, not by when it was owed.
+    /// Whether due reservations are ordered by the deadlines of the first requests, not by the time
+    /// at which they became due.
     by_deadline: bool,
-    /// When delays were looked at again.
-    looked_at: Time,
-    /// Whether the last one that was next was owed its reservation.
+    /// When `shorten_delays` ran last.
+    shortened_at: Time,
+    /// Whether `next` chose by a reservation the last time.
     by_reservation: bool,
-    /// Device time given to reservations since a request went by weight.
+    /// Device time that reservations had since a request was last chosen by weight.
     reserved_ns: u64,
-    /// The level that chooses when reservations had theirs for long.
+    /// The level whose turn it is when reservations have had `RESERVED_NS_MAX`.
     turn: usize,
 }
 
 impl Tags {
-    /// Nobody waits. `credit_ns`: how much of its reservation one can be owed at once, in time.
-    /// `by_deadline`: of those who are owed the earliest deadline goes first, else who was owed
-    /// first.
+    /// Tags without applications. An application can claim the unused reservation of the last
+    /// `credit_ns`. With `by_deadline` the due reservation whose request has the earliest deadline
+    /// goes first, otherwise the one that became due first.
     pub(crate) fn new(shares: &Shares, credit_ns: u64, by_deadline: bool) -> Tags {
         let mut tags = Tags {
             shares: shares.clone(),
@@ -118,21 +128,22 @@ impl Tags {
             idle_count: 0,
             idle_marks: 0,
             by_deadline,
-            looked_at: Time(0),
+            shortened_at: Time(0),
             by_reservation: false,
             reserved_ns: 0,
             turn: 0,
         };
-        tags.lay_out();
+        tags.add_levels();
         tags
     }
 
-    /// What is promised.
+    /// The shares that the tags follow.
     pub(crate) fn shares(&self) -> &Shares {
         &self.shares
     }
 
-    /// The number of an application, new or known. It keeps it while it has requests.
+    /// The number of an application, which is added if it is new. The number stays the same while
+    /// the application has requests.
     pub(crate) fn number(&mut self, app: AppId) -> u32 {
         if let Some(number) = self.known(app) {
             return number;
@@ -150,23 +161,24 @@ impl Tags {
         (found == app.0).then_some(number)
     }
 
-    /// Whether somebody has a limit, so that requests may have to wait for it.
+    /// Whether any application or group has a limit, so that requests may have to wait for it.
     pub(crate) fn has_limits(&self) -> bool {
         self.shares.all().any(|share| share.max.is_some())
     }
 
-    /// A request came, behind the application's others; `first` counts if it has no other here.
-    pub(crate) fn arrived(&mut self, number: u32, now: Time, told: &ServiceDelta, first: Next) {
-        let elsewhere = self.without_reported(number, &told.elsewhere);
-        let here_ns = self.nodes[number as usize].was_given(told.here_ns);
+    /// Counts a request that arrived, behind the application's other requests. `first` describes it
+    /// as the application's first request, and is used if the application has no other here.
+    pub(crate) fn arrived(&mut self, number: u32, now: Time, reported: &ServiceDelta, first: Next) {
+        let elsewhere = self.without_reported(number, &reported.elsewhere);
+        let here_ns = self.nodes[number as usize].credible_ns(reported.here_ns);
         let is_first = self.node(number).waiting == 0;
         for one in self.both(number) {
             let alone = self.node(one).waiting == 0;
             let node = &mut self.nodes[one as usize];
             let level = &mut self.levels[level_of(node)];
             let others_ns = elsewhere.device_ns;
-            node.hears(now, others_ns, here_ns, told.away_ms);
-            node.tells(now, (others_ns, here_ns), &mut level.told);
+            node.add_report(now, others_ns, here_ns, reported.away_ms);
+            node.add_to_level(now, (others_ns, here_ns), &mut level.reported);
             let delays = is_first && elsewhere.device_ns > 0;
             if alone || delays || elsewhere.bytes > 0 || elsewhere.operations > 0 {
                 self.detach(one);
@@ -174,7 +186,7 @@ impl Tags {
                     true => self.delay(one, now, first),
                     false => 0,
                 };
-                self.elsewhere(one, now, &elsewhere, delay_ns);
+                self.charge_elsewhere(one, now, &elsewhere, delay_ns);
                 let node = &mut self.nodes[one as usize];
                 if is_first {
                     node.delayed = Some((first, delay_ns));
@@ -195,35 +207,39 @@ impl Tags {
         }
     }
 
-    /// By how much of what others give a request is delayed: for what it takes here as much as they
-    /// gave lately for what was given here. What clients tell is set against what they know to have
-    /// got here in the same time: against what was given here it would grow with the queue, which
-    /// would then grow more. Of whom little is known is taken to be as the others are.
+    /// The delay of a request: its cost times the recent ratio of service elsewhere to service
+    /// here.
+    ///
+    /// Clients report both sides of that ratio for the same time. If their report of other
+    /// forwarders were divided by all service given here instead, the ratio would grow with the
+    /// queue here, and the queue with the ratio. For an application with few reports the average of
+    /// its level stands for what is missing. What peers reported is added by its own ratio.
     fn delay(&mut self, number: u32, now: Time, next: Next) -> u64 {
         let node = &mut self.nodes[number as usize];
-        let (told_ns, known_ns) = node.believed(now);
-        let (all_ns, all_known_ns) = self.levels[level_of(node)].told.now(now);
+        let (reported_ns, known_ns) = node.trusted(now);
+        let (all_ns, all_known_ns) = self.levels[level_of(node)].reported.now(now);
         let enough_ns = next.cost_ns.saturating_mul(ENOUGH);
         let missing_ns = enough_ns.saturating_sub(known_ns);
         let guessed_ns = scaled(all_ns, missing_ns, all_known_ns.max(enough_ns));
-        let told_ns = told_ns.saturating_add(guessed_ns);
-        let told = scaled(told_ns, next.cost_ns, known_ns.max(enough_ns));
-        let (heard_ns, here_ns) = node.heard.now(now);
-        let heard = scaled(heard_ns, next.cost_ns, here_ns);
-        let delay_ns = told.saturating_add(heard.min(heard_ns));
+        let reported_ns = reported_ns.saturating_add(guessed_ns);
+        let reported = scaled(reported_ns, next.cost_ns, known_ns.max(enough_ns));
+        let (peers_ns, here_ns) = node.peers.now(now);
+        let peers = scaled(peers_ns, next.cost_ns, here_ns);
+        let delay_ns = reported.saturating_add(peers.min(peers_ns));
         delay_ns.min(next.delay_ns_max)
     }
 
-    /// Delays that have become shorter count as such: they followed from what was told long ago.
-    fn look_again(&mut self, now: Time) {
-        self.looked_at = now;
+    /// Recomputes the delays of applications whose clients have been silent for long, and moves the
+    /// tags of those whose delay became shorter.
+    fn shorten_delays(&mut self, now: Time) {
+        self.shortened_at = now;
         for number in 0..self.nodes.len() as u32 {
             let node = self.node(number);
             let Some((first, delay_ns)) = node.delayed.filter(|(_, ns)| *ns > 0) else {
                 continue;
             };
-            // Of whom clients still tell, a delay that happens to be shorter now means nothing.
-            let is_quiet = now.0 - node.told_at.0.min(now.0) >= HALF_NS;
+            // While clients still report, a delay varies by chance.
+            let is_quiet = now.0 - node.reported_at.0.min(now.0) >= HALF_NS;
             if node.state != NodeState::Active || !is_quiet {
                 continue;
             }
@@ -239,11 +255,11 @@ impl Tags {
         }
     }
 
-    /// Whose first request runs next; or when to ask again, if limits forbid all.
+    /// The application whose first request runs next; or when to ask again, if limits forbid all.
     pub(crate) fn next(&mut self, now: Time) -> Result<u32, Time> {
         self.wake(now);
-        if now.0 >= self.looked_at.0.saturating_add(HALF_NS) {
-            self.look_again(now);
+        if now.0 >= self.shortened_at.0.saturating_add(HALF_NS) {
+            self.shorten_delays(now);
         }
         self.by_reservation = false;
         if self.reserved_ns >= RESERVED_NS_MAX
@@ -266,8 +282,9 @@ impl Tags {
         Err(Time(until).min(now + THROTTLE_NS_MAX))
     }
 
-    /// Who is next by weight at one of the levels, in turns: those of a group would else wait for
-    /// ever behind the group's tag, when reservations within it are more than there is.
+    /// Chooses by weight at one of the levels, which take turns. Without turns, reservations inside
+    /// a group that exceed the capacity would keep the group's tag high, and the group's other
+    /// applications would wait behind it for ever.
     fn by_turn(&mut self) -> Option<u32> {
         for _ in 0..self.levels.len() {
             self.turn = (self.turn + 1) % self.levels.len();
@@ -282,7 +299,8 @@ impl Tags {
         None
     }
 
-    /// The first request of an application runs, and takes so much. `next`: its first one then.
+    /// Charges an application for its first request, which is dispatched and takes `service`.
+    /// `next` is the application's first request afterwards.
     pub(crate) fn charge(&mut self, number: u32, now: Time, service: &Service, next: Option<Next>) {
         self.reserved_ns = match self.by_reservation {
             true => self.reserved_ns.saturating_add(service.device_ns),
@@ -292,34 +310,34 @@ impl Tags {
             self.detach(one);
             let node = &self.nodes[one as usize];
             let level = &mut self.levels[level_of(node)];
-            // Who has a reservation may be ahead of those whose turn it is by weight.
+            // An application that goes by its reservation may be ahead of the least tag.
             let turn = level.active.first().map_or(node.tag, |((tag, _), ())| tag);
             level.now = level.now.max(node.tag.min(turn));
-            // A delay counts as if it had been given here.
+            // A delay moves the tag like device time that was given here.
             let delay_ns = next.map_or(0, |next| self.delay(one, now, next));
             let node = &mut self.nodes[one as usize];
             node.delayed = next.map(|next| (next, delay_ns));
-            node.heard.add(now, 0, service.device_ns);
+            node.peers.add(now, 0, service.device_ns);
             let device_ns = service.device_ns.saturating_add(delay_ns);
-            self.given(one, now, service, device_ns);
+            self.charge_node(one, now, service, device_ns);
         }
-        self.leaves(number, now, next);
+        self.remove_request(number, now, next);
     }
 
-    /// The first request of an application is another one now, or none: one was cancelled.
+    /// Counts a request that was cancelled. `next` is the application's first request afterwards.
     pub(crate) fn cancelled(&mut self, number: u32, now: Time, next: Option<Next>) {
         self.both(number).for_each(|one| self.detach(one));
-        self.leaves(number, now, next);
+        self.remove_request(number, now, next);
     }
 
-    /// The system's level, and groups without applications.
-    fn lay_out(&mut self) {
+    /// Adds the level of the system, and the levels and nodes of all groups.
+    fn add_levels(&mut self) {
         let level = || Level {
             active: FlatBTree::new(),
             now: 0,
             latest: 0,
             waiting: 0,
-            told: Recent::default(),
+            reported: Recent::default(),
         };
         self.levels.push(level());
         for group in 0..self.shares.groups.len() {
@@ -344,14 +362,15 @@ impl Tags {
         &self.nodes[number as usize]
     }
 
-    /// An application, and its group if it has one.
+    /// The nodes of an application and of its group, if it has one.
     fn both(&self, number: u32) -> impl Iterator<Item = u32> + use<> {
         let group = self.node(number).group;
         let group = group.map(|group| self.groups[group as usize]);
         core::iter::once(number).chain(group)
     }
 
-    /// The application whose first request it is.
+    /// The application that goes first: of a group the one with the least tag, else the node
+    /// itself.
     fn first_of(&self, number: u32) -> u32 {
         let Some(group) = self.node(number).is_group else {
             return number;
@@ -361,14 +380,14 @@ impl Tags {
         first
     }
 
-    /// Until when the group of an application may not run.
+    /// Until when the group of an application is held back, if it is.
     fn blocked_until(&self, number: u32) -> Option<u64> {
         let group = self.groups[self.node(number).group? as usize];
         let group = self.node(group);
         (group.state != NodeState::Active).then_some(group.limit_at)
     }
 
-    /// Time has passed.
+    /// Moves the nodes whose limit allows them again, and those whose reservation became due.
     fn wake(&mut self, now: Time) {
         while let Some(((at, number), ())) = self.throttled.first() {
             if at > now.0 {
@@ -395,13 +414,14 @@ impl Tags {
         }
     }
 
-    /// What others gave. A client tells it late: after a pause, or when this forwarder was away, it
-    /// is much at once, and must not shut anybody out for longer than [`TOLD_NS_MAX`].
-    fn elsewhere(&mut self, number: u32, now: Time, service: &Service, device_ns: u64) {
+    /// Charges a node for service by other forwarders. Clients report that late: after a pause, or
+    /// when this forwarder was unreachable, much is reported at once. It moves the tags of
+    /// reservation and limit by at most [`REPORTED_NS_MAX`] beyond now.
+    fn charge_elsewhere(&mut self, number: u32, now: Time, service: &Service, device_ns: u64) {
         let node = self.node(number);
-        let limit = now.0.saturating_add(TOLD_NS_MAX);
+        let limit = now.0.saturating_add(REPORTED_NS_MAX);
         let (reservation_at, limit_at) = (node.reservation_at.max(limit), node.limit_at.max(limit));
-        self.given(number, now, service, device_ns);
+        self.charge_node(number, now, service, device_ns);
         let node = &mut self.nodes[number as usize];
         (node.reservation_at, node.limit_at) = (
             node.reservation_at.min(reservation_at),
@@ -409,16 +429,17 @@ impl Tags {
         );
     }
 
-    /// Service given to a node that stands nowhere: device time by its tag, all by its rates.
-    fn given(&mut self, number: u32, now: Time, service: &Service, device_ns: u64) {
+    /// Charges a detached node for service: `device_ns` moves the weight's tag, `service` the tags
+    /// of reservation and limit.
+    fn charge_node(&mut self, number: u32, now: Time, service: &Service, device_ns: u64) {
         let forwarders = self.shares.forwarders;
         let node = &mut self.nodes[number as usize];
         let level = &mut self.levels[level_of(node)];
         node.tag += u128::from(device_ns) * SCALE / u128::from(node.share.weight);
         level.latest = level.latest.max(node.tag);
         if let Some(min) = node.share.min {
-            // Whoever had more than its reservation, when others left it, is not owed less for that
-            // later.
+            // Service beyond the reservation, while others left capacity, does not count against
+            // the reservation later.
             let takes_ns = min.ns(service, forwarders);
             let from = node.reservation_from(now, self.credit_ns);
             let most = now.0.saturating_add(takes_ns.max(AHEAD_NS));
@@ -430,8 +451,8 @@ impl Tags {
         }
     }
 
-    /// A request of a detached application is gone.
-    fn leaves(&mut self, number: u32, now: Time, next: Option<Next>) {
+    /// Removes one request of an application that is detached.
+    fn remove_request(&mut self, number: u32, now: Time, next: Option<Next>) {
         for one in self.both(number) {
             let node = &mut self.nodes[one as usize];
             node.waiting -= 1;
@@ -448,7 +469,7 @@ impl Tags {
         self.forget();
     }
 
-    /// Takes a node from wherever it stands.
+    /// Removes a node from its level, and from the lists of limits and reservations.
     fn detach(&mut self, number: u32) {
         self.end_reservation(number);
         let node = &mut self.nodes[number as usize];
@@ -465,7 +486,7 @@ impl Tags {
         }
     }
 
-    /// Puts a node that stands nowhere, or stays, where it belongs.
+    /// Puts a detached node where it belongs; a node that is not detached stays where it is.
     fn place(&mut self, number: u32, now: Time) {
         let node = &self.nodes[number as usize];
         if node.state != NodeState::Idle {
@@ -500,7 +521,7 @@ impl Tags {
         }
     }
 
-    /// Its reservation owes it something at that time.
+    /// Notes that a node's reservation is met until `at`.
     fn meet_until(&mut self, number: u32, at: u64) {
         self.nodes[number as usize].reservation = Reservation::MetUntil(at);
         self.met_until.insert((at, number), ());
@@ -515,7 +536,7 @@ impl Tags {
         }
     }
 
-    /// Notes that an application has nothing to run.
+    /// Notes that an application has no request waiting.
     fn becomes_idle(&mut self, number: u32) {
         let node = &mut self.nodes[number as usize];
         if node.is_group.is_some() || node.idle_mark > 0 {
@@ -527,7 +548,7 @@ impl Tags {
         self.idle.push_back((number, self.idle_marks));
     }
 
-    /// Forgets who has been idle longest, when many do.
+    /// Forgets the applications that have been idle longest, when more than [`IDLE_MAX`] are idle.
     fn forget(&mut self) {
         while self.idle_count > IDLE_MAX {
             let first = self.idle.pop_front();

@@ -1,20 +1,21 @@
 //! Distributed start-time fair queueing (Wang and Merchant, FAST'07; vPFS, MSST'12), and over it
 //! the two-level scheduler.
 //!
-//! Every application gets its share of all forwarders together, though they never talk: each
-//! request says what others gave its application since the last one here, and is delayed by that
-//! (`sync = "total"`). A delay is at most such that `local_min_percent` of the application's share
-//! stay to it on each forwarder (the paper's hybrid), which bounds what a wrong counter can do.
-//! `local` shares each forwarder by itself; `layout` takes what others give from how the operation
-//! is spread, and `threshold` from what they tell each other whenever they have served somebody for
-//! `report_ms` of device time (vPFS's layout-driven and threshold-driven synchronisation). With
-//! `total` and `report_ms` what clients tell is checked by it: the larger one counts. Reservations
-//! and limits: see `tags`.
+//! An application gets its share of all forwarders together, without messages between them. Each
+//! request reports what other forwarders served its application since the client's last request
+//! here, and is delayed by that (`sync = "total"`). The delay is bounded: the application keeps
+//! `local_min_percent` of its share on each forwarder (the paper's hybrid), whatever a wrong
+//! counter says. The other values of `sync`: `local` shares each forwarder by itself. `layout`
+//! computes the service elsewhere from how the operation is spread over forwarders. `threshold`
+//! takes it from the reports that forwarders send each other, one after each `report_ms` of device
+//! time (vPFS's layout-driven and threshold-driven synchronisation). With `total` and `report_ms`
+//! both reports are known, and the larger one counts. Reservations and limits: see `tags`.
 //!
-//! `two-level` has shares above and deadlines below: of the applications that have not had their
-//! reservation, the one whose first request is due first goes, and when none is owed anything the
-//! weights decide, so no device idles for a promise (the credits of the original, which come back
-//! at idleness). How many run at once follows from latency targets, see `depth`.
+//! `two-level` has shares above and deadlines below. Of the applications whose reservation is due,
+//! the one whose first request has the earliest deadline goes first. When no reservation is due the
+//! weights decide, so the device never idles for a promise (the original has credits, which come
+//! back when it idles). The number of batches that run at once follows from latency targets, see
+//! `depth`.
 
 use super::edf;
 use crate::cost::CostModel;
@@ -31,7 +32,7 @@ use crate::types::{AppId, Request, ServiceReport, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The interval of the original's figures.
+/// The default is the interval of vPFS's figures.
 pub(super) const CREDIT_MS: OptionSpec = OptionSpec::integer(
     "credit_ms",
     500,
@@ -39,7 +40,7 @@ pub(super) const CREDIT_MS: OptionSpec = OptionSpec::integer(
     "for how many milliseconds of the past a reservation that was not asked for can be asked for",
 );
 
-/// Keeps somebody who is served elsewhere at a hundredth of its share here.
+/// By default an application that is served elsewhere keeps a hundredth of its share here.
 pub(super) const LOCAL_MIN_PERCENT: OptionSpec = OptionSpec::integer(
     "local_min_percent",
     1,
@@ -93,9 +94,10 @@ enum Sync {
 pub(super) struct Dsfq {
     sync: Sync,
     local_min_percent: u64,
-    /// Device time after which others are told; 0: never.
+    /// Device time of an application after which the other forwarders get a report; 0: never.
     report_ms: u64,
-    /// By number of an application: what others were not told yet; and who is to be told of.
+    /// By number of an application: the service that no report has told of yet. Then the numbers of
+    /// the applications whose report is due.
     unreported: Vec<ServiceReport>,
     to_report: Vec<u32>,
     cost: CostModel,
@@ -103,15 +105,16 @@ pub(super) struct Dsfq {
     tags: Tags,
     /// By number of an application: its requests in order of arrival.
     queues: Vec<List>,
-    /// Shares above, deadlines below.
+    /// For `two-level`: the deadlines below the shares.
     below: Option<Below>,
     now: Time,
-    /// Whether requests come that waited under the policy before: what they tell is known.
+    /// True while this policy adopts the requests of its predecessor, which has counted their
+    /// reports already.
     adopts: bool,
     /// By request: when it was dispatched, and its application's number; [`NONE`] if it does not
     /// run.
     running: Vec<(Time, u32)>,
-    /// When a request was done last.
+    /// When a request last finished.
     finished_at: Time,
 }
 
@@ -158,7 +161,7 @@ impl Dsfq {
         edf::target(self.tags.shares(), request, default)
     }
 
-    /// What a request takes here.
+    /// The service that a request takes here.
     fn service(&self, request: &Request) -> Service {
         let whole = request.len == u64::MAX;
         Service {
@@ -168,7 +171,7 @@ impl Dsfq {
         }
     }
 
-    /// What the application was given since its last request, as far as it counts here.
+    /// What a request reports of service since the client's last request here, under this `sync`.
     fn reported_by(&self, request: &Request) -> ServiceDelta {
         let (device_ns, here_ns, away_ms) = match self.sync {
             Sync::Local | Sync::Threshold => (0, 0, 0),
@@ -197,7 +200,7 @@ impl Dsfq {
         }
     }
 
-    /// A request that is the first of its application.
+    /// Describes a request as the first one of its application.
     fn first(&self, requests: &Requests, index: Index) -> Next {
         let entry = &requests[index];
         let request = &entry.request;
@@ -210,13 +213,13 @@ impl Dsfq {
         }
     }
 
-    /// The first request of an application now.
+    /// Describes the first request of an application, if it has one.
     fn next_of(&self, requests: &Requests, number: u32) -> Option<Next> {
         let first = requests.front(&self.queues[number as usize])?;
         Some(self.first(requests, first))
     }
 
-    /// Takes requests of one application, in order, to run. The application is charged for each.
+    /// Removes a request from its application's queue, and charges the application for it.
     fn run(&mut self, requests: &mut Requests, number: u32, index: Index, now: Time) {
         requests.unlink(&mut self.queues[number as usize], index);
         let service = self.service(&requests[index].request);
@@ -240,7 +243,8 @@ impl Dsfq {
 }
 
 impl Dsfq {
-    /// Adds to what others should hear, and tells it when it is much.
+    /// Adds service that the other forwarders do not know of. Its report is due when it has become
+    /// `report_ms` of device time.
     fn note_unreported(&mut self, number: u32, app: AppId, service: &Service) {
         if number as usize >= self.unreported.len() {
             self.unreported
@@ -248,7 +252,7 @@ impl Dsfq {
         }
         let unreported = &mut self.unreported[number as usize];
         if unreported.app != app {
-            // The number had another application, of which little was left to tell.
+            // The number belonged to another application, whose rest was below the threshold.
             *unreported = ServiceReport::default();
         }
         let was_much = unreported.device_ns >= self.report_ms * 1_000_000;
@@ -308,7 +312,7 @@ impl Policy for Dsfq {
         };
         let front = requests.front(&self.queues[number as usize]);
         let index = front.expect("an application without requests is not next");
-            self.merge.take_one(requests, index, into, |_, _| {});
+        self.merge.take_one(requests, index, into, |_, _| {});
         for &index in into.iter() {
             self.run(requests, number, index, self.now);
         }
@@ -331,7 +335,7 @@ impl Policy for Dsfq {
     }
 
     fn finished(&mut self, _requests: &Requests, index: Index, now: Time) {
-        // As forwarders count what they tell clients: requests beside each other share the time.
+        // As forwarders charge for their replies: requests that run at once share the time.
         if let Some((since, number)) = self.running.get_mut(index as usize)
             && *number != NONE
         {

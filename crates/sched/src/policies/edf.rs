@@ -130,7 +130,7 @@ impl Policy for Edf {
 
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
         let ((_, _, index), ()) = self.by_deadline.first().expect("pick on an empty policy");
-            self.merge.take_one(requests, index, into, |_, _| {});
+        self.merge.take_one(requests, index, into, |_, _| {});
         for &index in into.iter() {
             self.by_deadline.remove(&self.place(requests, index));
             if let Some(feedback) = &mut self.feedback {

@@ -45,9 +45,10 @@ impl Policy for Fifo {
             .pop_front(&mut self.queue)
             .expect("pick on an empty policy");
         if self.merge.on {
-            self.merge.take_one(requests, index, into, |requests, index| {
-                requests.unlink(&mut self.queue, index);
-            });
+            self.merge
+                .take_one(requests, index, into, |requests, index| {
+                    requests.unlink(&mut self.queue, index);
+                });
         } else {
             into.push(index);
         }

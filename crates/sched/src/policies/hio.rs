@@ -167,8 +167,9 @@ impl Policy for Hio {
             }
         };
         let index = self.operations.pop(part, requests);
-            let operations = &mut self.operations;
-            self.merge.take_one(requests, index, into, |requests, index| {
+        let operations = &mut self.operations;
+        self.merge
+            .take_one(requests, index, into, |requests, index| {
                 operations.remove(part, requests, index);
             });
         let costs = into

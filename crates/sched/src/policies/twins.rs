@@ -132,7 +132,7 @@ impl Policy for Twins {
             front.expect("a server without requests is not busy")
         });
         let server = requests[index].tag;
-            self.merge.take_one(requests, index, into, |_, _| {});
+        self.merge.take_one(requests, index, into, |_, _| {});
         for &index in into.iter() {
             self.left(requests, server, index);
         }

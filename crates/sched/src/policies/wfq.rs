@@ -134,7 +134,7 @@ impl Policy for Wfq {
         let number = self.fair.next().expect("pick on an empty policy");
         let front = requests.front(&self.queues[number as usize]);
         let index = front.expect("a flow without requests is not active");
-            self.merge.take_one(requests, index, into, |_, _| {});
+        self.merge.take_one(requests, index, into, |_, _| {});
         for &index in into.iter() {
             self.runs(requests, number, index);
         }

@@ -120,7 +120,8 @@ impl Policy for Window {
         let (_, number) = self.by_key.first().expect("pick on an empty policy");
         let queue = &mut self.queues[number as usize];
         let index = queue.order.pop(requests);
-            self.merge.take_one(requests, index, into, |requests, index| {
+        self.merge
+            .take_one(requests, index, into, |requests, index| {
                 queue.order.remove(requests, index);
             });
         self.release_if_empty(number);

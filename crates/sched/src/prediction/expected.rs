@@ -1,9 +1,9 @@
-//! What a predictor says of a run that waits for more.
+//! A predictor's answer.
 
-/// What a predictor expects of a run.
+/// How a run will grow, if it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
-    /// Bytes that it will have.
+    /// The bytes that it will have.
     pub(crate) len: u64,
     /// Nanoseconds from now until then.
     pub(crate) wait_ns: u64,

@@ -1,14 +1,15 @@
-//! Prediction without a trace: learns, for each file and direction, how long chains of touching
-//! requests get and how fast.
+//! Prediction without a trace: learns, for each file and direction, how long chains of adjacent
+//! requests become, and how fast.
 //!
-//! A *chain* is what waiting could have joined: adjacent requests, each of which came before its
-//! neighbours had finished. (No wait can join a request that comes only after its neighbour was
-//! answered, as from a program that waits for each call.) The predictor sees a chain whether or not
-//! the policy served it as one, so it also learns from its own omissions. The *size detector*
-//! counts, for each power of two of bytes, how many chains that got so far grew on, and how soon.
-//! The *stride detector* finds chains whose starts lie a fixed stride apart, as those of programs
-//! that take turns in a file, and so where a chain begins and ends. It decides when it is sure,
-//! otherwise the size detector does.
+//! A *chain* is a row of adjacent requests, each of which arrived before its neighbours had
+//! finished. So a chain is what a wait could have merged. (A program that waits for each call sends
+//! the next request only after the reply, and no wait can merge the two.) The predictor follows
+//! chains whether or not the policy waited, so it also learns from waits that were not made.
+//!
+//! The *size detector* counts, for each power of two of bytes, how many chains of that length grew
+//! further, and how soon. The *stride detector* recognises chains that start a fixed stride apart,
+//! as when processes take turns in a file. It knows where such a chain begins and ends. The stride
+//! detector decides when it is sure, otherwise the size detector.
 
 use super::expected::Expected;
 use crate::endpoint_index::{Edge, EndpointIndex};
@@ -19,20 +20,20 @@ use crate::runs::Runs;
 use crate::types::{Direction, Time};
 use alloc::vec::Vec;
 
-/// Chains of a length that must have been seen before they count.
+/// The size detector predicts nothing for a length that fewer chains have reached.
 const SEEN_MIN: u32 = 4;
 
-/// Counts beyond this are halved, so that a change of the load is learned soon.
+/// Counts above this are halved, so that a change of the load is learned soon.
 const SEEN_MAX: u32 = 64;
 
-/// Equal strides and lengths in a row that make the stride detector sure.
+/// The stride detector is sure after so many chains of equal stride and length in a row.
 const SURE: u32 = 3;
 
-/// Streams that are remembered; a stream that is not is learned again.
+/// The most streams that are remembered. A forgotten stream is learned again.
 const STREAMS_MAX: usize = 4096;
 
-/// Chains that are followed at a time. Behind so long a queue nobody has to wait for anything, and
-/// what is learned from some holds for all; following each would cost more than to order them.
+/// The most chains that are followed at a time. Where more are pending, no run has to wait, and a
+/// part of the chains is enough to learn from.
 const CHAINS_MAX: usize = 4096;
 
 /// A file and direction.
@@ -40,8 +41,8 @@ struct Stream {
     direction: Direction,
     /// By log2 of bytes.
     sizes: [Size; 40],
-    /// Start and length of the last chain that ended, the distance of its start to that of the one
-    /// before, and how often that and the length were the same.
+    /// Start and length of the last chain that ended; the distance from its start to the start of
+    /// the chain before; and how often in a row that distance and the length were the same.
     start: u64,
     len: u64,
     stride: u64,
@@ -50,7 +51,7 @@ struct Stream {
     span_ns: u64,
 }
 
-/// Chains that got so far.
+/// Counts of the chains that reached one length.
 #[derive(Clone, Copy, Default)]
 struct Size {
     ended: u32,
@@ -66,10 +67,10 @@ struct Chain {
     end: u64,
     /// Requests of it that have not finished.
     live: u32,
-    /// Requests that name this chain, and chains that became part of it: until there are none,
-    /// its number is not given to another.
+    /// Requests that name this chain, and chains that became part of it. The number is free when
+    /// there are none.
     refs: u32,
-    /// The chain that it became part of, or its own number.
+    /// The chain that this one became part of, or its own number.
     became: u32,
     first: Time,
     last: Time,
@@ -84,11 +85,11 @@ impl Chain {
     }
 }
 
-/// What was learned.
+/// The predictor that learns from the load.
 pub(super) struct Online {
     streams: Vec<Stream>,
     by_file: [HashTable; 2],
-    /// The next stream to be forgotten when there are too many.
+    /// The stream that is forgotten next, when there are too many.
     oldest: u32,
     chains: Vec<Chain>,
     chains_free: Vec<u32>,
@@ -136,7 +137,7 @@ impl Online {
         let (start, end, now) = (request.offset, request.end(), entry.ready);
         self.endpoints.prefetch(u64::from(stream), end);
         if self.beside(stream, start, Edge::Start).is_some() {
-            // The same again: nothing is joined to it.
+            // A range that is pending already: merging does not concern it.
             return;
         }
         let left = self.beside(stream, start, Edge::End);
@@ -177,7 +178,7 @@ impl Online {
         self.chain_of[index as usize] = chain;
     }
 
-    /// The chain that begins or ends there; of several the last one.
+    /// The chain that begins or ends at a byte; of several the one with the last start.
     fn beside(&self, stream: u32, byte: u64, side: Edge) -> Option<u32> {
         let mut found = None;
         self.endpoints
@@ -220,7 +221,8 @@ impl Online {
         }
     }
 
-    /// What this run will be, by the stride of its stream or by what chains of its length did.
+    /// How long this run will become, by the stride of its stream or by earlier chains of its
+    /// length.
     pub(super) fn expected(&self, runs: &Runs, number: u32, now: Time) -> Option<Expected> {
         let run = runs.run(number);
         let queue = runs.queue_of(number);
@@ -228,11 +230,11 @@ impl Online {
         let stream = self.streams.get(found as usize)?;
         let len = run.end - run.start;
         if stream.sure >= SURE && stream.stride > 0 && stream.len > len {
-            // Where in its row the run lies tells how much of it is missing.
+            // The run's offset within the stride says which part of the chain it is.
             let phase = stream.start % stream.stride;
             let into = (run.start % stream.stride + stream.stride - phase) % stream.stride;
             let wait_ns = stream.span_ns.saturating_sub(now.since(run.since));
-            // Rows can have moved on, as those of a new round of calls: then sizes decide.
+            // If the chains have shifted, as in a new round of calls, the size detector decides.
             if into.saturating_add(len) <= stream.len {
                 let len = stream.len;
                 return (wait_ns > 0).then_some(Expected { len, wait_ns });
@@ -254,7 +256,7 @@ impl Online {
         (expected.len > len).then_some(expected)
     }
 
-    /// A chain got one more.
+    /// Counts that a chain grew by one request.
     fn grows(&mut self, chain: u32, now: Time) {
         let Chain {
             stream,
@@ -270,7 +272,7 @@ impl Online {
         self.chains[chain as usize].last = now;
     }
 
-    /// A chain goes on with what was another one.
+    /// Makes a chain part of another, which it is adjacent to.
     fn absorb(&mut self, chain: u32, other: u32) {
         let gone = self.chains[other as usize];
         let kept = &mut self.chains[chain as usize];
@@ -282,7 +284,7 @@ impl Online {
         self.chains[other as usize].became = chain;
     }
 
-    /// The chain that this one is part of by now.
+    /// The chain that this one has become part of.
     fn root(&self, chain: u32) -> u32 {
         let mut chain = chain;
         while self.chains[chain as usize].became != chain {
@@ -291,7 +293,7 @@ impl Online {
         chain
     }
 
-    /// One reference less; a part of another chain that nothing names any more is forgotten.
+    /// Drops one reference to a chain, and frees the numbers that nothing names any more.
     fn release(&mut self, chain: u32) {
         let mut chain = chain;
         loop {
@@ -305,7 +307,7 @@ impl Online {
         }
     }
 
-    /// All of a chain have finished: nothing could have joined it any more.
+    /// Learns from a chain that is complete: all its requests have finished.
     fn ends(&mut self, chain: u32) {
         let ended = self.chains[chain as usize];
         self.unborder(chain, Edge::Start);
@@ -317,7 +319,7 @@ impl Online {
         size.ended += 1;
         size.age();
         let stride = ended.start.abs_diff(stream.start);
-        // A row is a stride from the last one, or several when rows do not end in order.
+        // The distance is several strides when chains do not end in order of their starts.
         let is_same = stream.len == len && (stride == stream.stride || stream.stride == 0);
         stream.sure = if is_same { stream.sure + 1 } else { 0 };
         stream.span_ns = match is_same {
@@ -366,7 +368,8 @@ impl Online {
                 self.streams.len() as u32 - 1
             }
             false => {
-                // Its live chains go on under the new owner's name, and teach it a little nonsense.
+                // Chains of the old stream that are not complete count for the new one: a small
+                // error.
                 let number = self.oldest;
                 self.oldest = (number + 1) % STREAMS_MAX as u32;
                 let old = core::mem::replace(&mut self.streams[number as usize], stream);
@@ -380,7 +383,7 @@ impl Online {
 }
 
 impl Size {
-    /// Forgets slowly.
+    /// Halves counts that are large.
     fn age(&mut self) {
         if self.ended + self.grew > SEEN_MAX {
             self.ended /= 2;

@@ -1,8 +1,9 @@
-//! Links requests to those that a [`Prediction`] from traces foretells.
+//! Links requests to the requests of a [`Prediction`], which was made from traces.
 //!
-//! A request is linked to the predicted one of the same file, direction, offset and length whose
-//! relative time is near. If the predicted run of a chosen run is longer, it waits, once, for
-//! `(AT_last - AT_first) - (now - arrival of its first)`, with AT the times of arrival.
+//! A request is linked to the predicted request of the same file, direction, offset and length
+//! whose relative time is nearest. A run is compared with the predicted run of its first request.
+//! If the predicted run is longer, the run waits, once, for
+//! `(AT_last - AT_first) - (now - arrival of its first)`, where AT are predicted times of arrival.
 
 use super::expected::Expected;
 use crate::hash_table::NONE;
@@ -14,12 +15,12 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A request that is this far from its predicted time, or a quarter of that time, is another one.
-/// The paper has bounds and does not tell them.
+/// A request is not linked if it is further from the predicted time than this, and than a quarter
+/// of that time. The paper mentions such bounds without their values.
 const TOLERANCE_NS: u64 = 1_000_000_000;
 
-/// Times beyond this, of a broken trace or a strange clock, count as it, so that differences of
-/// them are numbers: 73 years.
+/// Longer times, from a broken trace or clock, are cut to this (73 years), so that differences do
+/// not overflow.
 const NS_MAX: i64 = i64::MAX / 4;
 
 /// A span of time that can be subtracted from others.
@@ -27,10 +28,10 @@ fn signed(ns: u64) -> i64 {
     ns.min(NS_MAX as u64) as i64
 }
 
-/// A prediction in use.
+/// The predictor that follows traces.
 pub(super) struct Recorded {
     prediction: Arc<Prediction>,
-    /// By predicted request: whether it came.
+    /// By predicted request: whether it has been linked in this repetition.
     came: Vec<bool>,
     /// By request: the predicted request it was linked to.
     links: Vec<u32>,
@@ -38,13 +39,13 @@ pub(super) struct Recorded {
     paces: Vec<Pace>,
 }
 
-/// How a program keeps the times of the traces. Programs do not speed up together, so each queue
-/// has its own.
+/// How far the program is from the times of the traces. Each queue has its own, because programs do
+/// not slow down together.
 #[derive(Clone, Copy, Default)]
 struct Pace {
-    /// When the repetition began.
+    /// When this repetition of the traced load began.
     began: Option<Time>,
-    /// How much later than predicted requests come, as a moving mean.
+    /// The mean lateness of requests against the prediction, as a moving mean.
     late_ns: i64,
 }
 
@@ -65,7 +66,7 @@ impl Recorded {
         self.links[index as usize] = self.link(entry).unwrap_or(NONE);
     }
 
-    /// The predicted request that this one is.
+    /// The predicted request that a request corresponds to, if there is one.
     fn link(&mut self, entry: &Entry) -> Option<u32> {
         let request = &entry.request;
         let place = |observed: &Observed| {
@@ -90,7 +91,7 @@ impl Recorded {
         let queue = self.prediction.queue_of[first] as usize;
         let pace = &mut self.paces[queue];
         if self.came[range.clone()].iter().all(|came| *came) {
-            // All of these came: the program runs again.
+            // All of them have been linked: the program runs again.
             let (start, end) = self.prediction.queues[queue];
             self.came[start..end].fill(false);
             *pace = Pace::default();
@@ -105,8 +106,8 @@ impl Recorded {
         let number = free.min_by_key(|&number| late(number).unsigned_abs())?;
         let off = late(number);
         if off.unsigned_abs() > TOLERANCE_NS.max(at_ns(number) / 4) {
-            // The program has become faster or slower, by this very prediction perhaps: those that
-            // follow are compared with this one.
+            // The program has become faster or slower, perhaps by this very prediction. The pace
+            // follows, so that later requests are compared with this one.
             pace.late_ns = (late_ns + off / 2).clamp(-NS_MAX, NS_MAX);
             return None;
         }

@@ -1,21 +1,22 @@
-//! Whether waits bring what was foretold: if most do not, as with the trace of another program, no
-//! more are made for a while.
+//! Whether predictions come true. If most waits fail, as with the trace of another program, waits
+//! are refused for a while.
 
-/// Waits that must have failed, more than worked, before any is refused.
+/// Waits are refused after so many have failed, if fewer have succeeded.
 const FAILED_MIN: u32 = 8;
 
-/// Counts beyond this are halved, so that a change is noticed soon.
+/// Counts above this are halved, so that a change is noticed soon.
 const COUNT_MAX: u32 = 64;
 
-/// Waits that are refused before some are tried again; twice as many each time that these fail.
-/// Some in a row: one alone fails, as what it is to join has gone without it.
+/// So many waits are refused before some are tried again: at first, and at most. The number doubles
+/// each time that the tries fail. Several waits in a row are tried, because a single one fails: the
+/// requests that it should be merged with were dispatched without a wait.
 const REFUSED: [u32; 2] = [64, 4096];
 
-/// How the last waits ended.
+/// The outcomes of the last waits.
 pub(super) struct Trust {
     kept: u32,
     failed: u32,
-    /// Waits that are still refused, and how many will be the next time.
+    /// Waits that are still to be refused, and how many will be the next time.
     refuse: u32,
     refuse_next: u32,
 }
@@ -30,7 +31,7 @@ impl Trust {
         }
     }
 
-    /// A wait is over: it brought at least half of what it was for, or not.
+    /// Counts the outcome of a wait: whether at least half of the expected growth came.
     pub(super) fn note(&mut self, kept: bool) {
         match kept {
             true => self.kept += 1,
@@ -50,7 +51,7 @@ impl Trust {
         }
     }
 
-    /// Whether the next wait should be made.
+    /// Whether the next wait may be made.
     pub(super) fn allows(&mut self) -> bool {
         let allowed = self.refuse == 0;
         self.refuse = self.refuse.saturating_sub(1);

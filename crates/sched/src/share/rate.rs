@@ -1,5 +1,5 @@
-//! Rates: how much of the system an application gets each second, and how people write it:
-//! "25 MB/s", "1000 op/s", "20 %".
+//! Rates: how much of the system an application gets each second, and their text form, such as
+//! "25 MB/s", "1000 op/s" or "20 %".
 
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -8,21 +8,21 @@ use core::str::FromStr;
 /// The largest rate, per second: far above any device, and safe to multiply.
 pub const RATE_MAX: u64 = 1 << 50;
 
-/// Thousandths that make a whole device.
+/// The rate in thousandths that is the device time of all forwarders.
 pub(super) const DEVICE_WHOLE: u64 = 1000;
 
-/// How much of the system, each second.
+/// A rate, per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     /// Bytes.
     Bytes(u64),
     /// Requests.
     Operations(u64),
-    /// Device time, in thousandths of what all forwarders have together.
+    /// Device time, in thousandths of that of all forwarders together.
     Device(u64),
 }
 
-/// What a request takes, in every unit that a rate has.
+/// Service, in every unit that a rate has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Service {
     pub(crate) device_ns: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Service {
 }
 
 impl Rate {
-    /// How long it takes at this rate to be given so much, in nanoseconds.
+    /// How long it takes to get so much service at this rate, in nanoseconds.
     pub(crate) fn ns(self, service: &Service, forwarders: u32) -> u64 {
         let (amount, each_second) = match self {
             Rate::Bytes(rate) => (service.bytes, u128::from(rate)),
@@ -46,7 +46,7 @@ impl Rate {
     }
 }
 
-/// Bytes a second, smaller ones first, decimal ones before binary ones.
+/// Units of bytes per second: decimal, then binary, each in ascending order.
 const BYTES: &[(&str, u64)] = &[
     ("B/s", 1),
     ("KB/s", 1_000),
@@ -63,21 +63,21 @@ const BYTES: &[(&str, u64)] = &[
 const OPERATIONS: &str = "op/s";
 const PERCENT: &str = "%";
 
-/// Why a text is no rate.
+/// Why a text is not a rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateError {
-    /// No number with a unit that is known.
+    /// The text is not a number with a known unit.
     Unknown(String),
-    /// Finer than what is counted: whole bytes and requests, tenths of a percent.
+    /// The rate is not a whole number of bytes, requests or tenths of a percent.
     TooFine(String),
-    /// Nothing at all, or beyond the largest rate: [`RATE_MAX`], or 100 %.
+    /// The rate is zero, or above the largest: [`RATE_MAX`], or 100 %.
     OutOfRange(String),
 }
 
 impl Rate {
-    /// Reads a rate: a number, with up to three digits behind the point, and `B/s`, `KB/s`, `MiB/s`
-    /// and so on, `op/s`, or `%` for device time of all forwarders together.
+    /// Parses a rate: a number with up to three decimals and a unit. The unit is `B/s`, `KB/s`,
+    /// `MiB/s` and so on, `op/s`, or `%` for device time of all forwarders together.
     pub fn parse(text: &str) -> Result<Rate, RateError> {
         let unknown = || RateError::Unknown(text.to_string());
         let all = text.trim();
@@ -105,13 +105,13 @@ impl Rate {
     }
 }
 
-/// A number in thousandths; None: it is none, or has more than three digits behind the point.
+/// A decimal number in thousandths. `None` if it is not one, or has more than three decimals.
 fn thousandths(number: &str) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if fraction.len() > 3 || whole.len() + fraction.len() == 0 {
         return None;
     }
-    // Digits only: whoever calls looked.
+    // The caller has checked that there are only digits and points.
     let value = |digits: &str| match digits {
         "" => Some(0),
         digits => digits.parse::<u64>().ok().map(u128::from),
@@ -129,7 +129,8 @@ impl FromStr for Rate {
 }
 
 impl fmt::Display for Rate {
-    /// As [`Rate::parse`] reads it, in the largest unit of which it is a whole number.
+    /// The text that [`Rate::parse`] reads, in the largest unit of which the rate is a whole
+    /// number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Rate::Bytes(bytes) => {

@@ -1,4 +1,4 @@
-//! New shares for those who wait, or did lately.
+//! Changes of shares, and of the policy that uses the tags.
 
 use super::node::{Node, NodeState, Reservation, level_of};
 use super::{SCALE, Tags};
@@ -6,12 +6,12 @@ use crate::share::{AppShare, Share, Shares};
 use crate::types::Time;
 
 impl Tags {
-    /// New shares. Who waits keeps its place in its own queue. Applications come and go, which
-    /// changes shares too, so who has the share that it had keeps all that it was given.
+    /// Replaces the shares. An application whose share stays the same keeps its tags: shares change
+    /// whenever applications come and go, and that must not reset the others.
     pub(crate) fn set_shares(&mut self, shares: &Shares, now: Time) {
         let before = core::mem::replace(&mut self.shares, shares.clone());
         if (&before.groups, before.forwarders) != (&shares.groups, shares.forwarders) {
-            return self.begin_again(now);
+            return self.reset(now);
         }
         for number in 0..self.nodes.len() as u32 {
             if let Some(known) = self.share_now(number) {
@@ -23,17 +23,17 @@ impl Tags {
         }
     }
 
-    /// Goes on with what another policy's tags know. Requests that wait come again, and bring their
-    /// delays with them.
+    /// Adopts the tags of the policy before. The scheduler hands in its waiting requests again, and
+    /// their delays are computed anew.
     pub(crate) fn adopt(&mut self, mut known: Tags, now: Time) {
-        known.requests_leave();
+        known.remove_requests();
         (known.credit_ns, known.by_deadline) = (self.credit_ns, self.by_deadline);
         known.set_shares(&self.shares, now);
         *self = known;
     }
 
-    /// Everybody stands nowhere, without requests, and keeps its place for when they come again.
-    fn requests_leave(&mut self) {
+    /// Detaches all nodes and removes their requests. Their tags stay, without delays.
+    fn remove_requests(&mut self) {
         for number in 0..self.nodes.len() as u32 {
             self.detach(number);
             let node = &mut self.nodes[number as usize];
@@ -47,15 +47,15 @@ impl Tags {
         self.levels.iter_mut().for_each(|level| level.waiting = 0);
     }
 
-    /// The share of an application that has a node.
+    /// The share of the application that has this node, if one does.
     fn share_now(&self, number: u32) -> Option<AppShare> {
         let node = self.node(number);
         let is_known = node.is_group.is_none() && self.known(node.app) == Some(number);
         is_known.then(|| self.shares.of(node.app))
     }
 
-    /// Another share for an application, perhaps in another group. By how much it is ahead of its
-    /// level it stays, in device time.
+    /// Gives an application another share, perhaps in another group. It stays as far ahead of its
+    /// level's virtual time as it was, in device time.
     fn change(&mut self, number: u32, known: AppShare, now: Time) {
         self.both(number).for_each(|one| self.detach(one));
         let node = self.node(number);
@@ -81,11 +81,11 @@ impl Tags {
         node.promise(known.share, now);
         node.group = known.group;
         node.tag = self.levels[level_of(node)].now + ahead;
-        self.joins(number, waiting, deadline, now);
+        self.attach(number, waiting, deadline, now);
     }
 
-    /// Counts an application that stands nowhere where it belongs, and puts it there.
-    fn joins(&mut self, number: u32, waiting: u32, deadline: u64, now: Time) {
+    /// Adds a detached application, with its waiting requests, to its level.
+    fn attach(&mut self, number: u32, waiting: u32, deadline: u64, now: Time) {
         for one in self.both(number) {
             let node = &mut self.nodes[one as usize];
             if one != number {
@@ -99,8 +99,8 @@ impl Tags {
         }
     }
 
-    /// Other groups: weights count from now.
-    fn begin_again(&mut self, now: Time) {
+    /// Lays the levels out anew for other groups. All tags of weights start from zero.
+    fn reset(&mut self, now: Time) {
         for number in core::mem::take(&mut self.groups) {
             self.nodes[number as usize].is_group = None;
             self.nodes_free.push(number);
@@ -109,7 +109,7 @@ impl Tags {
             set.clear();
         }
         self.levels.clear();
-        self.lay_out();
+        self.add_levels();
         for number in 0..self.nodes.len() as u32 {
             let Some(known) = self.share_now(number) else {
                 continue;
@@ -120,14 +120,14 @@ impl Tags {
             (node.state, node.reservation) = (NodeState::Idle, Reservation::None);
             node.delayed = None;
             let (waiting, deadline) = (node.waiting, node.deadline);
-            self.joins(number, waiting, deadline, now);
+            self.attach(number, waiting, deadline, now);
         }
     }
 }
 
 impl Node {
-    /// Gives it another share. What a rate gave it counts while that stays; under another one it
-    /// would have come at another time, by a rate that was far too low at one that is never.
+    /// Sets another share. The tag of a reservation or limit that changes is not later than now:
+    /// a rate that was far too low by mistake would otherwise hold the node back for ever.
     fn promise(&mut self, share: Share, now: Time) {
         if self.share.min != share.min {
             self.reservation_at = self.reservation_at.min(now.0);

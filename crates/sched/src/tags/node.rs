@@ -1,23 +1,22 @@
-//! What is kept of each application and group that shares count, and of the levels at which they
-//! stand beside each other.
+//! The state of one application or group, and of the level at which it competes with others.
 
 use crate::flat_btree::FlatBTree;
 use crate::share::Share;
 use crate::types::{AppId, Time};
 
-/// What others gave counts against reservation and limit for so long at most.
-pub(super) const TOLD_NS_MAX: u64 = 1_000_000_000;
+/// Service by other forwarders moves the tags of reservation and limit at most so far beyond now.
+pub(super) const REPORTED_NS_MAX: u64 = 1_000_000_000;
 
-/// In such a time half of what was given before is forgotten. Short ones follow chance: processes
-/// that go from forwarder to forwarder then gather in waves, and miss what they would get
-/// elsewhere.
+/// The half-life of the counts in [`Recent`]. With a shorter one the ratio of service elsewhere to
+/// service here follows chance: processes that go from forwarder to forwarder then gather in waves,
+/// and lose service.
 pub(super) const HALF_NS: u64 = 1_500_000_000;
 
-/// It is forgotten in ticks, so that it does not matter how often one looks.
+/// Counts decay in ticks, so that the result does not depend on how often they are read.
 const TICKS: u64 = 64;
 const TICK_NS: u64 = HALF_NS / TICKS;
 
-/// By ticks: how many of 2^32 are kept, 2^(-1/64) in each.
+/// The part, of 2^32, that is left after so many ticks; each tick leaves 2^(-1/64).
 const KEPT: [u64; TICKS as usize] = {
     let mut kept = [1 << 32; TICKS as usize];
     let mut tick = 1;
@@ -28,102 +27,104 @@ const KEPT: [u64; TICKS as usize] = {
     kept
 };
 
-/// For so long a reservation waits for what clients tell.
+/// Reservations and limits allow at most so long for the reports of clients that are away.
 const UNKNOWN_NS_MAX: u64 = 2_000_000_000;
 
-/// The longest time that a client is said to have been away, and some more.
+/// The unit of [`Node::away`]; longer than any time that a client can report to have been away.
 const AWAY_NS: u64 = 1_000_000 << 16;
 
-/// So much of what an application was given here can be told later: by clients that stay away as
-/// long as they can say.
-const UNTOLD_NS_MAX: u64 = 66_000_000_000;
+/// Clients can later confirm at most so much device time that this forwarder gave: as much as it
+/// gives in the longest time that a client can report to have been away.
+const UNCONFIRMED_NS_MAX: u64 = 66_000_000_000;
 
-/// What is known of an application's first request.
+/// An application's first request, as far as the tags need it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Next {
-    /// What it takes here.
+    /// Its cost on this forwarder's device.
     pub(crate) cost_ns: u64,
-    /// By how much device time of others it is delayed at most.
+    /// The largest delay that service elsewhere can cause.
     pub(crate) delay_ns_max: u64,
-    /// When it should be done.
+    /// Its deadline.
     pub(crate) deadline: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeState {
-    /// Nothing of it can run.
+    /// It has no request that could run, or is detached while its tags change.
     Idle,
-    /// At its level, by its tag.
+    /// It competes at its level by its tag.
     Active,
-    /// Until its limit allows more.
+    /// Its limit holds it back.
     Throttled,
 }
 
-/// Where an application or group stands with its reservation.
+/// The state of a node's reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reservation {
+    /// It has none, or nothing to run.
     None,
-    /// Has its reservation until then.
+    /// It is met until this time.
     MetUntil(u64),
-    /// Is owed, and due by then.
+    /// It is due; the number orders due reservations: the deadline, or the time it became due.
     Due(u64),
 }
 
 /// An application, or a group.
 pub(super) struct Node {
     pub(super) app: AppId,
-    /// The group in which it counts.
+    /// The number of the group that it belongs to.
     pub(super) group: Option<u32>,
-    /// The group that it is.
+    /// For the node of a group: the group's number.
     pub(super) is_group: Option<u32>,
     pub(super) share: Share,
-    /// When it came first.
+    /// When its first request arrived.
     pub(super) here_since: Option<Time>,
-    /// Requests, for a group those of its applications.
+    /// Requests that wait; for a group those of its applications.
     pub(super) waiting: u32,
     pub(super) state: NodeState,
-    /// Start tag of its first request, finish tag of the last one when it has none.
+    /// The start tag of its first request; without requests the finish tag of its last one.
     pub(super) tag: u128,
-    /// Whether it keeps its tag when it is placed: it stood at its level until now.
+    /// Whether it keeps its tag when it is placed again: it was active until it was detached.
     pub(super) stayed: bool,
-    /// Its first request, and by how much device time of others the tag is delayed.
+    /// Its first request, and the delay that is part of the tag.
     pub(super) delayed: Option<(Next, u64)>,
-    /// How far behind virtual time it may begin again: what others gave while it was away.
+    /// How far behind the virtual time it may start again: the service it got elsewhere meanwhile.
     pub(super) behind: u128,
-    /// When its reservation owes it the next request, and its limit allows it.
+    /// When its next request is due by its reservation, and when its limit allows that request.
     pub(super) reservation_at: u64,
     pub(super) limit_at: u64,
     pub(super) reservation: Reservation,
-    /// Lately: what clients told, of others and of this forwarder.
-    pub(super) told: Recent,
-    /// Whether that is among what is known of all.
+    /// What clients reported lately: service by other forwarders, and by this one.
+    pub(super) reported: Recent,
+    /// Whether that is part of its level's counts.
     pub(super) is_counted: bool,
-    /// When one did last.
-    pub(super) told_at: Time,
-    /// Lately: what others gave, times how long the client was away meanwhile in units of
-    /// [`AWAY_NS`]; and what they gave.
+    /// When a client reported last.
+    pub(super) reported_at: Time,
+    /// Lately: the sum of service elsewhere times the client's time away, in units of [`AWAY_NS`];
+    /// and the sum of service elsewhere. Their ratio is the mean time away.
     pub(super) away: Recent,
-    /// Lately: what others told themselves, and what was given here.
-    pub(super) heard: Recent,
-    /// Device time of others that clients told, less what the others told themselves.
-    pub(super) told_ns: i64,
-    /// How long the device worked for it, less what clients told of it.
-    untold_ns: u64,
-    /// When its first request should be done.
+    /// Lately: service that other forwarders reported themselves, and service given here.
+    pub(super) peers: Recent,
+    /// Device time elsewhere that clients reported, less what the other forwarders reported.
+    pub(super) unmatched_ns: i64,
+    /// Device time that it had here, less what clients have confirmed of it.
+    unconfirmed_ns: u64,
+    /// The deadline of its first request.
     pub(super) deadline: u64,
-    /// In what order it came to rest.
+    /// Its number in the order of becoming idle; 0 while it is not in the list of idle ones.
     pub(super) idle_mark: u64,
 }
 
-/// The groups and single applications, or the applications of a group.
+/// Nodes that compete with each other: all groups and single applications, or the applications of
+/// one group.
 pub(super) struct Level {
     pub(super) active: FlatBTree<(u128, u32), ()>,
-    /// Virtual time, and the latest finish tag, to which it goes when nothing waits.
+    /// The virtual time, and the latest tag. The virtual time jumps to it when nothing waits.
     pub(super) now: u128,
     pub(super) latest: u128,
     pub(super) waiting: u32,
-    /// Lately: what clients told of all that stand here.
-    pub(super) told: Recent,
+    /// What clients of all nodes of this level reported lately.
+    pub(super) reported: Recent,
 }
 
 impl Node {
@@ -143,13 +144,13 @@ impl Node {
             reservation_at: 0,
             limit_at: 0,
             reservation: Reservation::None,
-            told: Recent::default(),
+            reported: Recent::default(),
             is_counted: false,
-            told_at: Time(0),
+            reported_at: Time(0),
             away: Recent::default(),
-            heard: Recent::default(),
-            told_ns: 0,
-            untold_ns: 0,
+            peers: Recent::default(),
+            unmatched_ns: 0,
+            unconfirmed_ns: 0,
             deadline: 0,
             idle_mark: 0,
         }
@@ -157,79 +158,85 @@ impl Node {
 }
 
 impl Node {
-    /// The device worked so long for it.
-    pub(super) fn gives(&mut self, device_ns: u64) {
-        self.untold_ns = self.untold_ns.saturating_add(device_ns).min(UNTOLD_NS_MAX);
+    /// Adds device time that it had here.
+    pub(super) fn add_device_time(&mut self, device_ns: u64) {
+        self.unconfirmed_ns = self
+            .unconfirmed_ns
+            .saturating_add(device_ns)
+            .min(UNCONFIRMED_NS_MAX);
     }
 
-    /// How much of what a client says it was given here can be true: all clients together cannot
-    /// have more than was given. Who says more would have others give little in proportion.
-    pub(super) fn was_given(&mut self, here_ns: u64) -> u64 {
-        let here_ns = here_ns.min(self.untold_ns);
-        self.untold_ns -= here_ns;
+    /// The part of a client's report about this forwarder that can be true: all clients together
+    /// cannot have had more than the device gave. A client that reports too much would make service
+    /// elsewhere seem small in proportion.
+    pub(super) fn credible_ns(&mut self, here_ns: u64) -> u64 {
+        let here_ns = here_ns.min(self.unconfirmed_ns);
+        self.unconfirmed_ns -= here_ns;
         here_ns
     }
 
-    /// Takes what a client tells: what others gave and what was given here in so many ms.
-    pub(super) fn hears(&mut self, now: Time, others_ns: u64, here_ns: u64, away_ms: u16) {
+    /// Adds a client's report: what other forwarders and this one gave in `away_ms`.
+    pub(super) fn add_report(&mut self, now: Time, others_ns: u64, here_ns: u64, away_ms: u16) {
         let here_since = *self.here_since.get_or_insert(now);
-        self.told_at = now;
-        self.told.add(now, others_ns, here_ns);
+        self.reported_at = now;
+        self.reported.add(now, others_ns, here_ns);
         let away_ns = u64::from(away_ms) * 1_000_000;
-        // Who went before the application was here was here when this forwarder was another one.
+        // A client that went away before the application's first request here knew an earlier
+        // forwarder of this seat.
         if away_ns <= now.0.saturating_sub(here_since.0) {
             let times_away = scaled(others_ns, away_ns, AWAY_NS);
             self.away.add(now, times_away, others_ns);
         }
     }
 
-    /// Adds what it was told just now to what is known of all at its level: when it can be believed
-    /// first, all that it was told.
-    pub(super) fn tells(&mut self, now: Time, told: (u64, u64), all: &mut Recent) {
-        let is_believed = self.believed(now) != (0, 0);
-        match (is_believed, self.is_counted) {
-            (true, true) => all.add(now, told.0, told.1),
-            (true, false) => all.join(now, self.told),
+    /// Adds the report of just now to the counts of its level, `all`. The first time that its
+    /// reports are trusted, all of them are added.
+    pub(super) fn add_to_level(&mut self, now: Time, reported: (u64, u64), all: &mut Recent) {
+        let is_trusted = self.trusted(now) != (0, 0);
+        match (is_trusted, self.is_counted) {
+            (true, true) => all.add(now, reported.0, reported.1),
+            (true, false) => all.join(now, self.reported),
             (false, _) => {}
         }
-        self.is_counted = is_believed;
+        self.is_counted = is_trusted;
     }
 
-    /// From when its reservation counts: at most so much of it is owed for the past. What others
-    /// gave while clients were away is not known yet, and counts later.
+    /// The reservation's tag, moved up to now less `credit_ns`: an older claim has expired. The
+    /// time that clients are away is added to the credit, because they have yet to report what
+    /// other forwarders gave in it.
     pub(super) fn reservation_from(&mut self, now: Time, credit_ns: u64) -> u64 {
         let unknown_ns = self.away_ns(now).min(UNKNOWN_NS_MAX);
         let past_ns = credit_ns.saturating_add(unknown_ns);
         self.reservation_at.max(now.0.saturating_sub(past_ns))
     }
 
-    /// From when its limit counts, which may be passed by what it gives in `burst_ns`. While
-    /// clients are away others give, and what they tell of it must find that time.
+    /// The limit's tag, moved up to now less `burst_ns`. The time that clients are away is added,
+    /// as for the reservation.
     pub(super) fn limit_from(&mut self, now: Time, burst_ns: u64) -> u64 {
         let unknown_ns = self.away_ns(now).min(UNKNOWN_NS_MAX);
         let past_ns = burst_ns.saturating_add(unknown_ns);
         self.limit_at.max(now.0.saturating_sub(past_ns))
     }
 
-    /// How long clients stay away, before they tell of it.
+    /// The mean time for which clients stay away before they report.
     pub(super) fn away_ns(&mut self, now: Time) -> u64 {
         let (times_away, others_ns) = self.away.now(now);
         scaled(times_away, AWAY_NS, others_ns)
     }
 
-    /// What clients told of others and of this forwarder, as far as it can be believed. Who stays
-    /// away for long comes late to tell it, so at first only those come who were away for a short
-    /// time: it must have been watched for longer than they stay away. And when nobody comes any
-    /// more, what others gave may have ended: the last requests must not wait for ever.
-    pub(super) fn believed(&mut self, now: Time) -> (u64, u64) {
+    /// The service elsewhere and here that clients reported, as far as it is trusted. A client that
+    /// stays away for long reports late, so the first reports come from clients with short absences
+    /// and are not typical: reports are used after two mean absences of history. Without new
+    /// reports service elsewhere halves every [`HALF_NS`], because it may have ended.
+    pub(super) fn trusted(&mut self, now: Time) -> (u64, u64) {
         let away_ns = self.away_ns(now);
         let watched_ns = self
             .here_since
             .map_or(0, |since| now.0.saturating_sub(since.0));
         match watched_ns >= away_ns.saturating_mul(2) {
             true => {
-                let (others_ns, here_ns) = self.told.now(now);
-                let quiet_ns = now.0.saturating_sub(self.told_at.0);
+                let (others_ns, here_ns) = self.reported.now(now);
+                let quiet_ns = now.0.saturating_sub(self.reported_at.0);
                 (others_ns >> (quiet_ns / HALF_NS).min(63), here_ns)
             }
             false => (0, 0),
@@ -237,7 +244,7 @@ impl Node {
     }
 }
 
-/// Device time of others and of this forwarder lately: half of both is forgotten in [`HALF_NS`].
+/// Device time of other forwarders and of this one lately: both decay by half in [`HALF_NS`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recent {
     others_ns: u64,
@@ -246,7 +253,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// What is left by now: of others, of this forwarder.
+    /// The counts by now: other forwarders, this one.
     pub(super) fn now(&mut self, now: Time) -> (u64, u64) {
         let passed_ns = now.0.saturating_sub(self.at);
         if passed_ns >= TICK_NS {
@@ -260,7 +267,7 @@ impl Recent {
         (self.others_ns, self.here_ns)
     }
 
-    /// Adds what another one has.
+    /// Adds the counts of another one.
     pub(super) fn join(&mut self, now: Time, mut other: Recent) {
         let ((others, here), more) = (self.now(now), other.now(now));
         self.others_ns = others.saturating_add(more.0);
@@ -269,8 +276,8 @@ impl Recent {
 
     pub(super) fn add(&mut self, now: Time, others_ns: u64, here_ns: u64) {
         let (others, here) = self.now(now);
-        self.others_ns = others.saturating_add(others_ns.min(TOLD_NS_MAX));
-        self.here_ns = here.saturating_add(here_ns.min(TOLD_NS_MAX));
+        self.others_ns = others.saturating_add(others_ns.min(REPORTED_NS_MAX));
+        self.here_ns = here.saturating_add(here_ns.min(REPORTED_NS_MAX));
     }
 }
 
@@ -306,8 +313,8 @@ mod tests {
         assert!((485_000..=500_000).contains(&half), "{half}");
         let (often_half, _) = often.now(Time(5 + HALF_NS + TICK_NS));
         assert!(often_half.abs_diff(half) < 100);
-        recent.add(Time(9 * HALF_NS), 2 * TOLD_NS_MAX, 0);
-        assert!(recent.now(Time(9 * HALF_NS)).0 <= TOLD_NS_MAX + 4000);
+        recent.add(Time(9 * HALF_NS), 2 * REPORTED_NS_MAX, 0);
+        assert!(recent.now(Time(9 * HALF_NS)).0 <= REPORTED_NS_MAX + 4000);
         assert_eq!(recent.now(Time(200 * HALF_NS)), (0, 0));
         // Time that goes back changes nothing.
         assert_eq!(recent.now(Time(0)), (0, 0));
