@@ -64,30 +64,20 @@ impl Graph {
 
     /// A node for a request, or a join for `NONE`.
     pub(super) fn add(&mut self, index: Index, file: u32) -> u32 {
-        match self.nodes_free.pop() {
-            Some(node) => {
-                let generation = self.nodes[node as usize].generation;
-                self.nodes[node as usize] = Node {
-                    generation,
-                    index,
-                    file,
-                    waits_for: 0,
-                    edges: NONE,
-                };
-                node
-            }
-            None => {
-                let node = Node {
-                    generation: 0,
-                    index,
-                    file,
-                    waits_for: 0,
-                    edges: NONE,
-                };
-                self.nodes.push(node);
-                self.nodes.len() as u32 - 1
-            }
+        let mut node = Node {
+            generation: 0,
+            index,
+            file,
+            waits_for: 0,
+            edges: NONE,
+        };
+        if let Some(number) = self.nodes_free.pop() {
+            node.generation = self.nodes[number as usize].generation;
+            self.nodes[number as usize] = node;
+            return number;
         }
+        self.nodes.push(node);
+        self.nodes.len() as u32 - 1
     }
 
     /// A reference to a node that is not done.

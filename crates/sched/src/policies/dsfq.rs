@@ -152,6 +152,10 @@ impl Dsfq {
         }
     }
 
+    fn feedback(&mut self) -> Option<&mut Feedback> {
+        self.below.as_mut()?.feedback.as_mut()
+    }
+
     fn target(&self, request: &Request) -> Latency {
         let default = self.below.as_ref().map(|below| below.default);
         let default = default.unwrap_or(Latency {
@@ -232,11 +236,7 @@ impl Dsfq {
         if self.report_ms > 0 {
             self.note_unreported(number, requests[index].request.app, &service);
         }
-        if let Some(Below {
-            feedback: Some(feedback),
-            ..
-        }) = &mut self.below
-        {
+        if let Some(feedback) = self.feedback() {
             feedback.dispatched(index, now);
         }
     }
@@ -285,23 +285,14 @@ impl Policy for Dsfq {
         requests.push_back(&mut self.queues[number as usize], index);
         self.merge.arrived(requests, number, index);
         let target = self.target(&request);
-        if let Some(Below {
-            feedback: Some(feedback),
-            ..
-        }) = &mut self.below
-        {
+        if let Some(feedback) = self.feedback() {
             feedback.arrived(index, target, now);
         }
     }
 
     fn has_room(&mut self, now: Time, calls: u32) -> bool {
-        match &mut self.below {
-            Some(Below {
-                feedback: Some(feedback),
-                ..
-            }) => feedback.has_room(now, calls),
-            _ => true,
-        }
+        let feedback = self.feedback();
+        feedback.is_none_or(|feedback| feedback.has_room(now, calls))
     }
 
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
@@ -325,11 +316,7 @@ impl Policy for Dsfq {
         let next = self.next_of(requests, number);
         self.tags.cancelled(number, self.now, next);
         self.merge.cancelled(requests, index);
-        if let Some(Below {
-            feedback: Some(feedback),
-            ..
-        }) = &mut self.below
-        {
+        if let Some(feedback) = self.feedback() {
             feedback.cancelled(index);
         }
     }
@@ -344,11 +331,7 @@ impl Policy for Dsfq {
             *number = NONE;
         }
         self.finished_at = self.finished_at.max(now);
-        if let Some(Below {
-            feedback: Some(feedback),
-            ..
-        }) = &mut self.below
-        {
+        if let Some(feedback) = self.feedback() {
             feedback.finished(index, now);
         }
     }
