@@ -10,7 +10,6 @@
 mod best;
 mod lower;
 mod orders;
-mod policies;
 
 pub use best::{Best, OPERATIONS_MAX as BEST_OPERATIONS_MAX};
 pub use orders::Order;

@@ -2,10 +2,9 @@
 //! All chance comes from one seed.
 //!
 //! [`world`] runs loads through forwarders, over a network, to devices. [`metrics`] measures the
-//! runs, [`bounds`] computes how good they could be at best, and [`song`] has the formulas of a
-//! paper. [`faults`] is the fault test: clients do random operations through forwarders that die,
-//! pause and return, over connections that delay, stall and cut. The test checks every answer, and
-//! at the end the tree of files.
+//! runs, and [`bounds`] computes how good they could be at best. [`faults`] is the fault test:
+//! clients do random operations through forwarders that die, pause and return, over connections
+//! that delay, stall and cut. The test checks every answer, and at the end the tree of files.
 #![forbid(unsafe_code)]
 
 pub mod bounds;
@@ -19,7 +18,6 @@ pub mod result;
 pub mod rng;
 pub mod runner;
 pub mod scenario;
-pub mod song;
 pub mod training;
 pub mod units;
 pub mod workload;

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::rng::Rng;
-use crate::song;
 
 fn needs(app: u64, work_ns: &[u64]) -> Needs {
     Needs {
@@ -240,22 +239,4 @@ fn known_sizes_beat_application_ids() {
     assert!(exchanged <= small && small < by_id);
     // The bound is good enough to tell a good order from a bad one.
     assert!(exchanged < 1.6 * bound, "{}", exchanged / bound);
-}
-
-#[test]
-fn equal_operations_follow_the_formulas_of_song() {
-    let (servers, applications) = (8, 10);
-    let instance = instance(vec![needs(0, &[100; 8]); applications]);
-    let model = song::Model::new(servers, applications as u32, 100.0).expect("it exists");
-    let coordinated = instance.value(&Order::AppId.of(&instance));
-    assert_eq!(coordinated.mean_ns(applications), model.coordinated());
-    assert_eq!(instance.mean_bound_ns(), model.coordinated());
-    let mut rng = Rng::new(1);
-    let mut sum = 0.0;
-    for _ in 0..2000 {
-        let orders = instance.random_per_server(&mut rng);
-        sum += instance.value_per_server(&orders).mean_ns(applications);
-    }
-    let mean = sum / 2000.0;
-    assert!((mean / model.uncoordinated() - 1.0).abs() < 0.01, "{mean}");
 }

@@ -11,7 +11,7 @@ pub const APPLICATIONS_MAX: u32 = 1 << 20;
 /// One case of the paper's model: applications that issue one operation each, all at the same time,
 /// with one equal part on every server.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Model {
+pub(crate) struct Model {
     servers: u32,
     applications: u32,
     service: f64,
@@ -22,7 +22,7 @@ impl Model {
     /// needs for one part, in any unit; results have the same unit. `None` without a server,
     /// without an application, with more than [`APPLICATIONS_MAX`], or for a time that is negative
     /// or not finite.
-    pub fn new(servers: u32, applications: u32, service: f64) -> Option<Model> {
+    pub(crate) fn new(servers: u32, applications: u32, service: f64) -> Option<Model> {
         let counted = servers > 0 && (1..=APPLICATIONS_MAX).contains(&applications);
         (counted && service.is_finite() && service >= 0.0).then_some(Model {
             servers,
@@ -33,19 +33,19 @@ impl Model {
 
     /// Formula (1): the mean time until an operation's last part is served, when every server
     /// serves the applications in a random order of its own.
-    pub fn uncoordinated(&self) -> f64 {
+    pub(crate) fn uncoordinated(&self) -> f64 {
         let m = f64::from(self.applications);
         let below: f64 = (1..self.applications).map(|k| self.all_within(k)).sum();
         (m - below) * self.service
     }
 
     /// Formula (2): the same mean when all servers follow one order.
-    pub fn coordinated(&self) -> f64 {
+    pub(crate) fn coordinated(&self) -> f64 {
         (f64::from(self.applications) + 1.0) / 2.0 * self.service
     }
 
     /// Formula (3): how much less the coordinated mean is.
-    pub fn saving(&self) -> f64 {
+    pub(crate) fn saving(&self) -> f64 {
         self.uncoordinated() - self.coordinated()
     }
 
@@ -75,7 +75,8 @@ fn power(base: f64, exponent: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use tidegate_sim::bounds::{Instance, Needs, Order};
+    use tidegate_sim::rng::Rng;
 
     fn model(servers: u32, applications: u32) -> Model {
         Model::new(servers, applications, 1.0).expect("a case that exists")
@@ -153,6 +154,26 @@ mod tests {
             let last = last_sum / operations;
             assert!((last / model.uncoordinated() - 1.0).abs() < 0.005, "{last}");
         }
+    }
+
+    #[test]
+    fn the_best_order_of_equal_operations_has_the_coordinated_mean() {
+        let operation = Needs {
+            work_ns: vec![100; 8],
+            ..Needs::default()
+        };
+        let instance = Instance::new(8, vec![operation; 10]).expect("a time for each server");
+        let model = Model::new(8, 10, 100.0).expect("it exists");
+        let value = instance.value(&Order::AppId.of(&instance));
+        assert_eq!(value.mean_ns(10), model.coordinated());
+        assert_eq!(instance.mean_bound_ns(), model.coordinated());
+        let mut rng = Rng::new(1);
+        let means = (0..2000).map(|_| {
+            let orders = instance.random_per_server(&mut rng);
+            instance.value_per_server(&orders).mean_ns(10)
+        });
+        let mean = means.sum::<f64>() / 2000.0;
+        assert!((mean / model.uncoordinated() - 1.0).abs() < 0.01, "{mean}");
     }
 
     /// The places from 1 to `applications` in a random order.

@@ -1,10 +1,13 @@
 //! The policy `hio` against `window` on random instances: the table of docs/hio.md.
 //!
 //! Each row is a class of instances, from fixed seeds. The policies order them themselves
-//! (`Instance::served_by`); what an order is worth is computed. The rows above the line are the
+//! (`served_by`); what an order is worth is computed. The rows above the line are the
 //! ones on which `hio` must never be behind. `TIDEGATE_BLESS=1 cargo test -p tidegate-sim --test
 //! hio` writes the table anew.
 
+mod served;
+
+use served::served_by;
 use std::fmt::Write;
 use std::path::PathBuf;
 use tidegate_sched::{
@@ -273,7 +276,7 @@ impl Class {
                 if paper_exact {
                     options.table.set("paper_exact", true);
                 }
-                value(&instance.served_by(&options).expect("it exists"))
+                value(&served_by(&instance, &options).expect("it exists"))
             };
             let window = by("window", false);
             let hio = by("hio", false);

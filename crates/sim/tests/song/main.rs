@@ -1,11 +1,13 @@
 //! Song's formulas against the simulated machine, on a device whose every call takes the same time
 //! and a network that costs nothing.
 
+mod model;
+
+use model::Model;
 use tidegate_sim::library;
 use tidegate_sim::result::Metric;
 use tidegate_sim::runner;
 use tidegate_sim::scenario::Scenario;
-use tidegate_sim::song::Model;
 
 /// Service time of a request, ms.
 const SERVICE_MS: f64 = 10.0;
