@@ -263,8 +263,8 @@ fn dead_node(
 ) -> Result<(), CheckError> {
     let property = "locks of a dead node";
     let name = format!("t-{:x}-dead", std::process::id());
-    let open = Op::new(Verb::Open).slot(9).name(&name).at(OPEN_CREATE);
-    let lock = Op::new(Verb::Lock).slot(9);
+    let open = Op::new(Verb::Open).file(9).name(&name).at(OPEN_CREATE);
+    let lock = Op::new(Verb::Lock).file(9);
     let lost = |Gone(what): Gone| CheckError::Nodes(what);
     let mut remote = talking(Remote::call(&mut seat.post, dies), dies)?;
     let had = remote

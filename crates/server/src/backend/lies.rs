@@ -79,7 +79,7 @@ impl Liar {
     /// The answer, with one of its parts as it was first seen.
     fn but(&mut self, op: &Op, part: fn(&mut Answer) -> &mut u64) -> Result<Answer, Gone> {
         let mut answer = self.local.run(op)?;
-        let key = format!("{:?} {} {}", op.verb, op.slot, op.name);
+        let key = format!("{:?} {} {}", op.verb, op.file, op.name);
         if answer.ok() {
             let mut first = self.known.entry(key).or_insert(answer.clone()).clone();
             *part(&mut answer) = *part(&mut first);
@@ -90,11 +90,11 @@ impl Liar {
 
 impl Place for Liar {
     fn run(&mut self, op: &Op) -> Result<Answer, Gone> {
-        let slot = usize::from(op.slot);
+        let file = usize::from(op.file);
         if op.verb == Verb::Open {
-            self.direct[slot] = op.at & OPEN_DIRECT != 0;
+            self.direct[file] = op.at & OPEN_DIRECT != 0;
             self.known
-                .retain(|key, _| !key.contains(&format!(" {slot} ")));
+                .retain(|key, _| !key.contains(&format!(" {file} ")));
         }
         if op.verb != Verb::Write {
             self.writes = 0;
@@ -106,9 +106,9 @@ impl Place for Liar {
                 self.but(op, |answer| &mut answer.number)
             }
             (Lie::Links, Verb::StatOpen) => self.but(op, |answer| &mut answer.other),
-            (Lie::Data, Verb::Read) => self.first(op, format!("read {slot} {}", op.at)),
-            (Lie::CachedData, Verb::Read) if !self.direct[slot] => {
-                self.first(op, format!("read {slot} {}", op.at))
+            (Lie::Data, Verb::Read) => self.first(op, format!("read {file} {}", op.at)),
+            (Lie::CachedData, Verb::Read) if !self.direct[file] => {
+                self.first(op, format!("read {file} {}", op.at))
             }
             (Lie::Ends, Verb::Read) if op.at > 0 => Ok(Answer::default()),
             (Lie::NoNames, Verb::Stat) => {

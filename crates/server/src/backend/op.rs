@@ -8,24 +8,24 @@ use std::fmt::Write as _;
 pub(crate) enum Verb {
     /// Makes file `name`, which must not exist.
     Make,
-    /// Opens `name` as `slot`; `at` has the `OPEN_` bits.
+    /// Opens `name` as `file`; `at` has the `OPEN_` bits.
     Open,
-    /// Closes `slot`.
+    /// Closes `file`.
     Close,
-    /// Writes `len` bytes of value `fill` at offset `at` of `slot`.
+    /// Writes `len` bytes of value `fill` at offset `at` of `file`.
     Write,
-    /// Reads `len` bytes at offset `at` of `slot`. Answers how many were read, and the value that
+    /// Reads `len` bytes at offset `at` of `file`. Answers how many were read, and the value that
     /// they all have.
     Read,
-    /// Drops the data of `slot` from this node's cache.
+    /// Drops the data of `file` from this node's cache.
     Forget,
-    /// Syncs data and attributes of `slot`; with slot 0, the names in the folder.
+    /// Syncs data and attributes of `file`; with file 0, the names in the folder.
     Sync,
     /// Truncates or extends `name` to `len` bytes.
     Truncate,
     /// Size, link count and inode of `name`. If `at` is 1, bypasses cached attributes.
     Stat,
-    /// Does the same for `slot`.
+    /// Does the same for `file`.
     StatOpen,
     /// Gives `name` the second name `to`.
     Link,
@@ -35,15 +35,15 @@ pub(crate) enum Verb {
     Unlink,
     /// Lists the names that begin with `name`.
     List,
-    /// Tries to lock byte `at` of `slot`, shared if `len` is 1. Answers number 1 if that succeeded.
+    /// Tries to lock byte `at` of `file`, shared if `len` is 1. Answers number 1 if that succeeded.
     Lock,
-    /// Unlocks byte `at` of `slot`.
+    /// Unlocks byte `at` of `file`.
     Unlock,
-    /// Answers number 1 if another description has locked byte `at` of `slot`.
+    /// Answers number 1 if another description has locked byte `at` of `file`.
     Locked,
-    /// Tries flock on `slot`. Answers number 1 if that succeeded.
+    /// Tries flock on `file`. Answers number 1 if that succeeded.
     Flock,
-    /// Reads the byte at offset `at` of `slot` through a shared mapping that stays.
+    /// Reads the byte at offset `at` of `file` through a shared mapping that stays.
     Mapped,
     /// Renames new files over `to` for `len` ms; `name` is their first name.
     Churn,
@@ -101,7 +101,8 @@ const NAME_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Op {
     pub(crate) verb: Verb,
-    pub(crate) slot: u8,
+    /// The number of a file that the side has open.
+    pub(crate) file: u8,
     pub(crate) name: String,
     pub(crate) to: String,
     pub(crate) at: u64,
@@ -114,7 +115,7 @@ impl Op {
     pub(crate) fn new(verb: Verb) -> Op {
         Op {
             verb,
-            slot: 0,
+            file: 0,
             name: String::new(),
             to: String::new(),
             at: 0,
@@ -123,8 +124,8 @@ impl Op {
         }
     }
 
-    pub(crate) fn slot(self, slot: u8) -> Op {
-        Op { slot, ..self }
+    pub(crate) fn file(self, file: u8) -> Op {
+        Op { file, ..self }
     }
 
     pub(crate) fn name(self, name: &str) -> Op {
@@ -159,7 +160,7 @@ impl Op {
         };
         format!(
             "{word} {} {} {} {} {} {}",
-            self.slot,
+            self.file,
             or(&self.name),
             or(&self.to),
             self.at,
@@ -174,7 +175,7 @@ impl Op {
         let mut words = line.split(' ');
         let word = words.next()?;
         let (verb, _) = *WORDS.iter().find(|(_, known)| *known == word)?;
-        let slot = words.next()?.parse().ok()?;
+        let file = words.next()?.parse().ok()?;
         let name = parse_name(words.next()?, verb == Verb::Bye)?;
         let to = parse_name(words.next()?, false)?;
         let mut number = |max: u64| {
@@ -184,7 +185,7 @@ impl Op {
         let (at, len, fill) = (number(AT_MAX)?, number(LEN_MAX)?, number(255)?);
         words.next().is_none().then_some(Op {
             verb,
-            slot,
+            file,
             name,
             to,
             at,
@@ -281,7 +282,7 @@ mod tests {
     #[test]
     fn operations_and_answers_are_read_as_they_were_said() {
         for (verb, _) in WORDS {
-            let op = Op::new(*verb).slot(3).name("t-a").at(7).len(9).fill(255);
+            let op = Op::new(*verb).file(3).name("t-a").at(7).len(9).fill(255);
             assert_eq!(Op::parse(&op.text()), Some(op.clone()), "{}", op.text());
         }
         let answer = Answer {

@@ -19,7 +19,7 @@ pub(crate) const BLOCK: usize = 4096;
 /// each other for every record.
 const APPEND_MAX: Duration = Duration::from_secs(2);
 /// The most open files of one side.
-const SLOTS_MAX: usize = 32;
+const FILES_MAX: usize = 32;
 
 /// The other side does not answer any more; the text says why.
 #[derive(Debug)]
@@ -39,13 +39,13 @@ pub(crate) trait Place {
 /// A side that executes operations on this process's own mount.
 pub(crate) struct Local {
     folder: Arc<OwnedFd>,
-    slots: BTreeMap<u8, Slot>,
+    files: BTreeMap<u8, OpenFile>,
     /// Files that are removed at the end, whatever the trial did.
     made: BTreeSet<String>,
     under_way: Option<JoinHandle<Answer>>,
 }
 
-struct Slot {
+struct OpenFile {
     file: File,
     map: Option<Map>,
 }
@@ -55,16 +55,16 @@ impl Local {
     pub(crate) fn new(folder: Arc<OwnedFd>) -> Local {
         Local {
             folder,
-            slots: BTreeMap::new(),
+            files: BTreeMap::new(),
             made: BTreeSet::new(),
             under_way: None,
         }
     }
 
     fn file(&self, op: &Op) -> io::Result<&File> {
-        let slot = self.slots.get(&op.slot);
-        let slot = slot.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
-        Ok(&slot.file)
+        let open = self.files.get(&op.file);
+        let open = open.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        Ok(&open.file)
     }
 
     fn perform(&mut self, op: &Op) -> io::Result<Answer> {
@@ -74,7 +74,7 @@ impl Local {
         match op.verb {
             Verb::Open => self.open(op).map(|()| done),
             Verb::Close => {
-                self.slots.remove(&op.slot);
+                self.files.remove(&op.file);
                 Ok(done)
             }
             Verb::Write => {
@@ -88,7 +88,7 @@ impl Local {
                 rustix::fs::fadvise(self.file(op)?, 0, None, advice)?;
                 Ok(done)
             }
-            Verb::Sync if op.slot == 0 => Ok(rustix::fs::fsync(folder).map(|()| done)?),
+            Verb::Sync if op.file == 0 => Ok(rustix::fs::fsync(folder).map(|()| done)?),
             Verb::Sync => self.file(op)?.sync_all().map(|()| done),
             Verb::StatOpen => stat(self.file(op)?.as_fd(), "", op.at == 1),
             Verb::Lock => {
@@ -124,7 +124,7 @@ impl Local {
     }
 
     fn open(&mut self, op: &Op) -> io::Result<()> {
-        if self.slots.len() >= SLOTS_MAX {
+        if self.files.len() >= FILES_MAX {
             return Err(Errno::MFILE.into());
         }
         let mut flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -138,23 +138,23 @@ impl Local {
         let mode = Mode::RUSR | Mode::WUSR;
         let fd = rustix::fs::openat(self.folder.as_fd(), &op.name, flags, mode)?;
         let file = File::from(fd);
-        self.slots.insert(op.slot, Slot { file, map: None });
+        self.files.insert(op.file, OpenFile { file, map: None });
         Ok(())
     }
 
     fn mapped(&mut self, op: &Op) -> io::Result<Answer> {
-        let slot = self.slots.get_mut(&op.slot);
-        let slot = slot.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        let open = self.files.get_mut(&op.file);
+        let open = open.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
         // Reading a byte beyond the end of the file would raise SIGBUS.
-        if slot.file.metadata()?.len() < BLOCK as u64 || op.at >= BLOCK as u64 {
+        if open.file.metadata()?.len() < BLOCK as u64 || op.at >= BLOCK as u64 {
             return Err(Errno::INVAL.into());
         }
-        let map = match slot.map.take() {
+        let map = match open.map.take() {
             Some(map) => map,
-            None => Map::new(&slot.file)?,
+            None => Map::new(&open.file)?,
         };
         let byte = map.byte(op.at as usize)?;
-        slot.map = Some(map);
+        open.map = Some(map);
         Ok(Answer::number(u64::from(byte)))
     }
 }
@@ -192,7 +192,7 @@ impl Drop for Local {
         if let Some(thread) = self.under_way.take() {
             let _ = thread.join();
         }
-        self.slots.clear();
+        self.files.clear();
         for name in self.made.iter().filter(|name| !name.is_empty()) {
             // Often the other side has removed the file already, or the trial has renamed it.
             let _ = rustix::fs::unlinkat(self.folder.as_fd(), name, AtFlags::empty());

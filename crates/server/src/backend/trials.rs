@@ -104,16 +104,16 @@ fn stat(name: &str) -> Op {
     op(Verb::Stat).name(name).at(1)
 }
 
-fn open(slot: u8, name: &str, how: u64) -> Op {
-    op(Verb::Open).slot(slot).name(name).at(how)
+fn open(file: u8, name: &str, how: u64) -> Op {
+    op(Verb::Open).file(file).name(name).at(how)
 }
 
-fn write(slot: u8, at: u64, len: u64, fill: u8) -> Op {
-    op(Verb::Write).slot(slot).at(at).len(len).fill(fill)
+fn write(file: u8, at: u64, len: u64, fill: u8) -> Op {
+    op(Verb::Write).file(file).at(at).len(len).fill(fill)
 }
 
-fn read(slot: u8, at: u64, len: u64) -> Op {
-    op(Verb::Read).slot(slot).at(at).len(len)
+fn read(file: u8, at: u64, len: u64) -> Op {
+    op(Verb::Read).file(file).at(at).len(len)
 }
 
 /// The error of a failed answer, as text.
@@ -159,7 +159,7 @@ impl Trial<'_> {
         Ok(true)
     }
 
-    /// Makes a file that both sides have open as slot 1, with `len` bytes of value 1 on the back
+    /// Makes a file that both sides have open as file 1, with `len` bytes of value 1 on the back
     /// end.
     fn both_open(
         &mut self,
@@ -171,16 +171,16 @@ impl Trial<'_> {
         let make = [
             open(1, name, OPEN_CREATE),
             write(1, 0, len, 1),
-            op(Verb::Sync).slot(1),
+            op(Verb::Sync).file(1),
         ];
         Ok(self.set_up(property, writer, &make)?
             && self.set_up(property, observer, &[open(1, name, OPEN_PLAIN)])?)
     }
 
     fn close(&mut self, sides: (Side<'_>, Side<'_>), name: &str) -> Done {
-        for slot in 1..=3 {
-            sides.0.run(&op(Verb::Close).slot(slot))?;
-            sides.1.run(&op(Verb::Close).slot(slot))?;
+        for file in 1..=3 {
+            sides.0.run(&op(Verb::Close).file(file))?;
+            sides.1.run(&op(Verb::Close).file(file))?;
         }
         sides.0.run(&op(Verb::Unlink).name(name))?;
         Ok(())
@@ -199,14 +199,14 @@ impl Trial<'_> {
         ];
         for (step, size, became) in steps {
             for at in [0, 1] {
-                observer.run(&op(Verb::StatOpen).slot(1).at(at))?;
+                observer.run(&op(Verb::StatOpen).file(1).at(at))?;
                 observer.run(&stat(&name).at(at))?;
             }
             if !self.set_up("sizes", writer, &[step])? {
                 return Ok(());
             }
             for (property, fresh) in [("remembered sizes", 0), ("sizes", 1)] {
-                let by_open = observer.run(&op(Verb::StatOpen).slot(1).at(fresh))?;
+                let by_open = observer.run(&op(Verb::StatOpen).file(1).at(fresh))?;
                 let by_name = observer.run(&stat(&name).at(fresh))?;
                 for found in [by_open, by_name] {
                     let good = found.ok() && found.number == size;
@@ -233,10 +233,10 @@ impl Trial<'_> {
             self.findings.note("data, direct", Found::Unknown, what);
         }
         for fill in [2, 3] {
-            for slot in [1, 2] {
-                observer.run(&read(slot, 0, len))?;
+            for file in [1, 2] {
+                observer.run(&read(file, 0, len))?;
             }
-            let over = [write(1, 0, len, fill), op(Verb::Sync).slot(1)];
+            let over = [write(1, 0, len, fill), op(Verb::Sync).file(1)];
             if !self.set_up(property, writer, &over)? {
                 return Ok(());
             }
@@ -244,7 +244,7 @@ impl Trial<'_> {
                 let found = observer.run(&read(2, 0, len))?;
                 self.same("data, direct", &found, len, fill);
             }
-            observer.run(&op(Verb::Forget).slot(1))?;
+            observer.run(&op(Verb::Forget).file(1))?;
             let found = observer.run(&read(1, 0, len))?;
             self.same(property, &found, len, fill);
         }
@@ -265,15 +265,15 @@ impl Trial<'_> {
             return Ok(());
         }
         let direct = observer.run(&open(2, &name, OPEN_DIRECT))?.ok();
-        let slot = if direct { 2 } else { 1 };
-        observer.run(&read(slot, 0, 2 * PAGE))?;
-        let more = [write(1, PAGE, PAGE, 2), op(Verb::Sync).slot(1)];
+        let file = if direct { 2 } else { 1 };
+        observer.run(&read(file, 0, 2 * PAGE))?;
+        let more = [write(1, PAGE, PAGE, 2), op(Verb::Sync).file(1)];
         if self.set_up(property, writer, &more)? {
             if !direct {
-                observer.run(&op(Verb::Forget).slot(1))?;
+                observer.run(&op(Verb::Forget).file(1))?;
             }
-            observer.run(&op(Verb::StatOpen).slot(slot).at(1))?;
-            let found = observer.run(&read(slot, PAGE, PAGE))?;
+            observer.run(&op(Verb::StatOpen).file(file).at(1))?;
+            let found = observer.run(&read(file, PAGE, PAGE))?;
             self.same(property, &found, PAGE, 2);
         }
         self.close((writer, observer), &name)
@@ -361,7 +361,7 @@ impl Trial<'_> {
         if !self.both_open(property, &name, 1, (&mut *writer, &mut *observer))? {
             return Ok(());
         }
-        observer.run(&op(Verb::StatOpen).slot(1).at(1))?;
+        observer.run(&op(Verb::StatOpen).file(1).at(1))?;
         let steps = [
             (op(Verb::Link).name(&name).to(&second), 2),
             (op(Verb::Unlink).name(&second), 1),
@@ -369,10 +369,10 @@ impl Trial<'_> {
         for (step, links) in steps {
             // CephFS makes others wait up to 5 s for a link count that is not in its journal yet.
             // fsync of the folder writes the count to the journal.
-            if !self.set_up(property, writer, &[step, op(Verb::Sync).slot(0)])? {
+            if !self.set_up(property, writer, &[step, op(Verb::Sync).file(0)])? {
                 break;
             }
-            let found = observer.run(&op(Verb::StatOpen).slot(1).at(1))?;
+            let found = observer.run(&op(Verb::StatOpen).file(1).at(1))?;
             self.tell(
                 property,
                 found.ok() && found.other == links,
@@ -392,21 +392,21 @@ impl Trial<'_> {
         if !self.both_open(property, &name, 1, (&mut *writer, &mut *observer))? {
             return Ok(());
         }
-        let lock = |at: u64| op(Verb::Lock).slot(1).at(at);
+        let lock = |at: u64| op(Verb::Lock).file(1).at(at);
         // The side that asks, the question, and 1 where the answer must be yes.
         let steps = [
             (true, lock(5), 1, "a lock cannot be had"),
             (false, lock(5), 0, "both sides got the same lock"),
             (
                 false,
-                op(Verb::Locked).slot(1).at(5),
+                op(Verb::Locked).file(1).at(5),
                 1,
                 "the other's lock is not seen",
             ),
             (false, lock(6), 1, "a byte is locked that nobody has locked"),
             (
                 true,
-                op(Verb::Unlock).slot(1).at(5),
+                op(Verb::Unlock).file(1).at(5),
                 0,
                 "a lock cannot be given back",
             ),
@@ -419,7 +419,7 @@ impl Trial<'_> {
             (true, lock(5), 0, "both sides got the same lock"),
             (
                 false,
-                op(Verb::Unlock).slot(1).at(5),
+                op(Verb::Unlock).file(1).at(5),
                 0,
                 "a lock cannot be given back",
             ),
@@ -453,8 +453,8 @@ impl Trial<'_> {
 
     /// Checks that the observer's lock on byte 6 ends when the observer closes its description.
     fn release(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
-        let lock = op(Verb::Lock).slot(1).at(6);
-        observer.run(&op(Verb::Close).slot(1))?;
+        let lock = op(Verb::Lock).file(1).at(6);
+        observer.run(&op(Verb::Close).file(1))?;
         let mut answer = writer.run(&lock)?;
         // FUSE reports a last close after it has happened, so a short delay is accepted.
         for _ in 0..20 {
@@ -477,8 +477,8 @@ impl Trial<'_> {
         if !self.both_open(property, &name, len, (&mut *writer, &mut *observer))? {
             return Ok(());
         }
-        let mapped = op(Verb::Mapped).slot(1).at(10);
-        let sync = op(Verb::Sync).slot(1);
+        let mapped = op(Verb::Mapped).file(1).at(10);
+        let sync = op(Verb::Sync).file(1);
         observer.run(&read(1, 0, len))?;
         let first = observer.run(&mapped)?;
         let found = match self.set_up("data before sync", writer, &[write(1, 0, len, 2)])? {
@@ -501,7 +501,7 @@ impl Trial<'_> {
                 .findings
                 .note("data of mappings", Found::Unknown, why(&first)),
         }
-        observer.run(&op(Verb::Close).slot(1))?;
+        observer.run(&op(Verb::Close).file(1))?;
         writer.run(&write(1, 0, len, 4))?;
         writer.run(&sync)?;
         if self.set_up("data, opened anew", observer, &[open(1, &name, OPEN_PLAIN)])? {
@@ -517,7 +517,7 @@ impl Trial<'_> {
         if !self.both_open(property, &name, 1, (&mut *writer, &mut *observer))? {
             return Ok(());
         }
-        let flock = op(Verb::Flock).slot(1);
+        let flock = op(Verb::Flock).file(1);
         let (first, second) = (writer.run(&flock)?, observer.run(&flock)?);
         let good = first.ok() && second.ok() && (first.number, second.number) == (1, 0);
         self.findings
