@@ -36,6 +36,7 @@ pub(super) use sys::no;
 
 use super::{Fence, Permit};
 use export::Export;
+use handle_table::{DataFds, Known};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -73,7 +74,7 @@ impl PosixFiles {
     pub fn tidy(&self) {
         for known in self.export.table.idle() {
             match sys::stat(&known.path) {
-                Ok(stat) if stat.stx_nlink > 0 => *known.data() = handle_table::DataFds::default(),
+                Ok(stat) if stat.stx_nlink > 0 => *known.data() = DataFds::default(),
                 _ => self.export.table.forget(known.handle),
             }
         }
@@ -181,6 +182,13 @@ impl PosixFiles {
             Direction::Read => self.export.read_fd(&known),
             Direction::Write => self.writing_fd(&known),
         }
+    }
+
+    /// The descriptor that writes a file's data. The calling thread is prepared to use it.
+    fn writing_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
+        let fd = self.export.write_fd(known)?;
+        self.export.own.write_as_anybody()?;
+        Ok(fd)
     }
 }
 

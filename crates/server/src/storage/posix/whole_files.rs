@@ -38,13 +38,6 @@ impl PosixFiles {
         }
     }
 
-    /// The descriptor that writes a file's data. The calling thread is prepared to use it.
-    pub(super) fn writing_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
-        let fd = self.export.write_fd(known)?;
-        self.export.own.write_as_anybody()?;
-        Ok(fd)
-    }
-
     /// The pass for calls through the page cache; None where no direct writes exist.
     fn buffered_pass(&self, known: &Known) -> Option<Pass> {
         self.is_direct().then(|| known.gate.enter(Kind::Buffered))
