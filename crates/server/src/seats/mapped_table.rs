@@ -5,12 +5,12 @@
 //! Address space for the largest table is reserved, and memory is used only as far as the table
 //! reaches.
 
+use super::marks::Marks;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_forward::{ENTRIES_BYTES, SEGMENT_BYTES, SEGMENTS_MAX, SeatTable, table_bytes};
 
 /// The offset of the table in the file, in bytes.
@@ -31,9 +31,9 @@ pub(super) const MAPPED_BYTES: usize = SEGMENTS_MAX * SEGMENT_BYTES;
 /// The mapped table.
 pub(super) struct MappedTable {
     memory: TableMemory,
-    /// One bit for each page of the table that was allocated since it was mapped, so that the
-    /// kernel is asked only once for reply slots that are used again and again.
-    set_aside: Mutex<Vec<u64>>,
+    /// The pages of the table that were allocated since it was mapped, so that the kernel is asked
+    /// only once for reply slots that are used again and again.
+    set_aside: Marks,
     file: File,
 }
 
@@ -98,7 +98,7 @@ impl MappedTable {
         let memory = unsafe { TableMemory::of_mapping(start.cast(), segments * SEGMENT_BYTES)? };
         Ok(MappedTable {
             memory,
-            set_aside: Mutex::default(),
+            set_aside: Marks::new(MAPPED_BYTES / PAGE_BYTES),
             file: kept,
         })
     }
@@ -115,12 +115,12 @@ impl SeatTable for MappedTable {
 
     fn reserve(&self, at: usize, len: usize) -> bool {
         let (from, to) = (HEADER_BYTES + at as u64, HEADER_BYTES + (at + len) as u64);
-        if to <= FIRST_BYTES || self.is_set_aside(at, len) {
+        if to <= FIRST_BYTES || pages(at, len).all(|page| self.set_aside.is_set(page)) {
             return true;
         }
         let done = self.make_room(from, to);
         if done {
-            self.note_set_aside(at, len, true);
+            self.set_aside.set_all(pages(at, len));
         }
         done
     }
@@ -131,7 +131,7 @@ impl SeatTable for MappedTable {
         if at >= end {
             return;
         }
-        self.note_set_aside(at, end - at, false);
+        self.set_aside.clear_all(pages(at, end - at));
         if let Err(error) = self.punch(at, end - at) {
             // The blocks stay allocated, which does no harm: they are used again.
             tracing::debug!(%error, "reply slots of a seat's reply table keep their room");
@@ -183,36 +183,6 @@ impl MappedTable {
             self.memory.drop_pages(at, len)?;
         }
         Ok(punched?)
-    }
-
-    fn is_set_aside(&self, at: usize, len: usize) -> bool {
-        let words = self.pages();
-        let set = |page: usize| {
-            words
-                .get(page / 64)
-                .is_some_and(|word| word >> (page % 64) & 1 == 1)
-        };
-        pages(at, len).all(set)
-    }
-
-    fn note_set_aside(&self, at: usize, len: usize, is: bool) {
-        let mut words = self.pages();
-        let range = pages(at, len);
-        if is && words.len() * 64 < range.end {
-            words.resize(range.end.div_ceil(64), 0);
-        }
-        for page in range {
-            if let Some(word) = words.get_mut(page / 64) {
-                *word = *word & !(1 << (page % 64)) | u64::from(is) << (page % 64);
-            }
-        }
-    }
-
-    fn pages(&self) -> MutexGuard<'_, Vec<u64>> {
-        // Nothing here is left half done by a panic.
-        self.set_aside
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
