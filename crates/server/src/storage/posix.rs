@@ -68,8 +68,8 @@ impl PosixFiles {
         })
     }
 
-    /// Must be called about once a second. Each call looks at one part of the known files. It
-    /// closes the descriptors of files that were not used since their part's last turn, and drops
+    /// Must be called about once a second. Each call looks at one bucket of the known files. It
+    /// closes the descriptors of files that were not used since their bucket's last turn, and drops
     /// files that another forwarder has removed, so that their space is freed.
     pub fn tidy(&self) {
         for known in self.export.table.idle() {

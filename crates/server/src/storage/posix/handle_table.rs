@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_wire::Handle;
 
-/// The number of parts of the table. Each part has a lock of its own.
-const SHARDS: usize = 16;
+/// The number of buckets of the table. Each bucket has a lock of its own.
+const BUCKETS: usize = 16;
 
 /// A file that can be reached by its handle.
 pub(super) struct Known {
@@ -44,13 +44,13 @@ pub(super) struct DataFds {
 
 /// All known files.
 pub(super) struct HandleTable {
-    shards: Vec<Mutex<Shard>>,
-    shard_max: usize,
+    buckets: Vec<Mutex<Bucket>>,
+    bucket_max: usize,
     tidied: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Shard {
+struct Bucket {
     files: HashMap<Handle, Arc<Known>>,
     /// The keys of `files`, each once. The hand of the clock is at the front.
     order: VecDeque<Handle>,
@@ -80,23 +80,23 @@ impl HandleTable {
     /// A table for about `max` files.
     pub(super) fn new(max: usize) -> HandleTable {
         HandleTable {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            shard_max: (max / SHARDS).max(4),
+            buckets: (0..BUCKETS).map(|_| Mutex::default()).collect(),
+            bucket_max: (max / BUCKETS).max(4),
             tidied: AtomicUsize::new(0),
         }
     }
 
     /// The file of a handle, if it is known.
     pub(super) fn find(&self, handle: Handle) -> Option<Arc<Known>> {
-        let known = self.shard(handle).files.get(&handle).cloned()?;
+        let known = self.bucket(handle).files.get(&handle).cloned()?;
         known.used.store(true, Ordering::Relaxed);
         Some(known)
     }
 
     /// Adds a file by its `O_PATH` descriptor. A file that is known already stays as it is.
     pub(super) fn insert(&self, handle: Handle, kind: u32, path: OwnedFd) -> Arc<Known> {
-        let mut shard = self.shard(handle);
-        if let Some(known) = shard.files.get(&handle) {
+        let mut bucket = self.bucket(handle);
+        if let Some(known) = bucket.files.get(&handle) {
             return known.clone();
         }
         let known = Arc::new(Known {
@@ -108,10 +108,10 @@ impl HandleTable {
             used: AtomicBool::new(true),
             open: AtomicBool::new(false),
         });
-        shard.files.insert(handle, known.clone());
-        shard.order.push_back(handle);
-        let evicted = shard.evict_over(self.shard_max);
-        drop(shard);
+        bucket.files.insert(handle, known.clone());
+        bucket.order.push_back(handle);
+        let evicted = bucket.evict_over(self.bucket_max);
+        drop(bucket);
         // Descriptors are closed outside the lock.
         drop(evicted);
         known
@@ -119,15 +119,15 @@ impl HandleTable {
 
     /// Drops a file that has lost its last name, unless it is open.
     pub(super) fn forget(&self, handle: Handle) {
-        let mut shard = self.shard(handle);
-        if shard
+        let mut bucket = self.bucket(handle);
+        if bucket
             .files
             .get(&handle)
             .is_some_and(|known| !known.is_open())
         {
-            let forgotten = shard.files.remove(&handle);
-            shard.order.retain(|other| *other != handle);
-            drop(shard);
+            let forgotten = bucket.files.remove(&handle);
+            bucket.order.retain(|other| *other != handle);
+            drop(bucket);
             drop(forgotten);
         }
     }
@@ -135,32 +135,32 @@ impl HandleTable {
     /// Drops a quarter of the files that may be dropped, because the process is short of
     /// descriptors.
     pub(super) fn shrink(&self) {
-        for shard in &self.shards {
-            let mut shard = lock(shard);
-            let keep = shard.files.len() * 3 / 4;
-            let evicted = shard.evict_over(keep);
-            drop(shard);
+        for bucket in &self.buckets {
+            let mut bucket = lock(bucket);
+            let keep = bucket.files.len() * 3 / 4;
+            let evicted = bucket.evict_over(keep);
+            drop(bucket);
             drop(evicted);
         }
     }
 
-    /// The files of the next part of the table that are not open and were not used since that
-    /// part's last turn.
+    /// The files of the next bucket that are not open and were not used since that bucket's last
+    /// turn.
     pub(super) fn idle(&self) -> Vec<Arc<Known>> {
-        let turn = self.tidied.fetch_add(1, Ordering::Relaxed) % SHARDS;
-        let shard = lock(&self.shards[turn]);
+        let turn = self.tidied.fetch_add(1, Ordering::Relaxed) % BUCKETS;
+        let bucket = lock(&self.buckets[turn]);
         let idle =
             |known: &&Arc<Known>| !known.is_open() && !known.used.swap(false, Ordering::Relaxed);
-        shard.files.values().filter(idle).cloned().collect()
+        bucket.files.values().filter(idle).cloned().collect()
     }
 
-    fn shard(&self, handle: Handle) -> MutexGuard<'_, Shard> {
-        // Neighbouring inodes go to different shards.
-        lock(&self.shards[handle.inode as usize % SHARDS])
+    fn bucket(&self, handle: Handle) -> MutexGuard<'_, Bucket> {
+        // Neighbouring inodes go to different buckets.
+        lock(&self.buckets[handle.inode as usize % BUCKETS])
     }
 }
 
-impl Shard {
+impl Bucket {
     /// Drops files until at most `max` are left, or all others are open.
     fn evict_over(&mut self, max: usize) -> Vec<Arc<Known>> {
         let mut evicted = Vec::new();
@@ -182,9 +182,9 @@ impl Shard {
     }
 }
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn lock(bucket: &Mutex<Bucket>) -> MutexGuard<'_, Bucket> {
     // Nothing under the lock panics half-way through a change.
-    shard
+    bucket
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -35,7 +35,7 @@ const PROBE_BYTE: u64 = 1 << 62;
 
 /// How many groups files are divided into. A thread locks a file's group while it decides about
 /// opens.
-const STRIPES: usize = 64;
+const GROUPS: usize = 64;
 
 /// How often a removal waits 1 ms for another forwarder's removal of the same file. After that the
 /// file is kept.
@@ -64,7 +64,7 @@ pub(super) struct Opens {
     sharing: OwnedFd,
     /// Tries the exclusive locks.
     excluding: OwnedFd,
-    stripes: Vec<Mutex<HashSet<Handle>>>,
+    groups: Vec<Mutex<HashSet<Handle>>>,
     /// Descriptors of the seats' files, for looking at their locks.
     seats: Mutex<BTreeMap<u16, OwnedFd>>,
 }
@@ -79,7 +79,7 @@ pub(super) struct Removing<'a> {
     kept: bool,
     permit: &'a Permit,
     /// The lock on the file's group: no other thread of this process decides about its opens.
-    stripe: MutexGuard<'a, HashSet<Handle>>,
+    group: MutexGuard<'a, HashSet<Handle>>,
 }
 
 impl Opens {
@@ -102,7 +102,7 @@ impl Opens {
             notes: moved::Notes::open(hidden)?,
             sharing,
             excluding,
-            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            groups: (0..GROUPS).map(|_| Mutex::default()).collect(),
             seats: Mutex::default(),
         })
     }
@@ -133,15 +133,15 @@ impl Opens {
     pub(super) fn opened(&self, handle: Handle) -> Done<()> {
         let give_up = Instant::now() + UNLINK_WAIT;
         loop {
-            let mut stripe = self.stripe(handle);
-            if stripe.contains(&handle) {
+            let mut group = self.group(handle);
+            if group.contains(&handle) {
                 return Ok(());
             }
             if self.share(handle)? {
-                stripe.insert(handle);
+                group.insert(handle);
                 return Ok(());
             }
-            drop(stripe);
+            drop(group);
             // Another forwarder is just removing a name of the file.
             if Instant::now() >= give_up {
                 return Err(Errno::ETIMEDOUT.into());
@@ -152,12 +152,12 @@ impl Opens {
 
     /// Ends the registration. Removes the file's hidden name, unless another forwarder may need it.
     pub(super) fn closed(&self, handle: Handle, permit: &Permit) -> Done<()> {
-        let mut stripe = self.stripe(handle);
-        if stripe.remove(&handle) {
+        let mut group = self.group(handle);
+        if group.remove(&handle) {
             self.unshare(handle)?;
-            self.forget_move(&stripe, handle)?;
+            self.forget_move(&group, handle)?;
         }
-        if self.has_hidden_name(handle) && self.lock_if_unused(&stripe, handle)? {
+        if self.has_hidden_name(handle) && self.lock_if_unused(&group, handle)? {
             let removed = permit.begin().and_then(|()| {
                 let name = hidden_name(handle);
                 let removed = rustix::fs::unlinkat(&self.orphans, name, AtFlags::empty());
@@ -176,16 +176,16 @@ impl Opens {
 
     /// Whether the file is registered as open here.
     pub(super) fn is_open_here(&self, handle: Handle) -> bool {
-        self.stripe(handle).contains(&handle)
+        self.group(handle).contains(&handle)
     }
 
     /// Ends all registrations of a seat's files, and returns these files. Their hidden names stay,
     /// because clients tell the seat's next holder what they have open.
     pub(super) fn forget_seat(&self, seat: u16) -> Vec<Handle> {
         let mut forgotten = Vec::new();
-        for stripe in &self.stripes {
-            let mut stripe = lock(stripe);
-            stripe.retain(|&handle| {
+        for group in &self.groups {
+            let mut group = lock(group);
+            group.retain(|&handle| {
                 let stays = self.layout.seat_of_file(handle) != seat;
                 if !stays {
                     forgotten.push(handle);
@@ -207,15 +207,15 @@ impl Opens {
         path: BorrowedFd<'_>,
         permit: &'a Permit,
     ) -> Done<Removing<'a>> {
-        let stripe = self.stripe(handle);
-        let kept = !self.lock_if_unused(&stripe, handle)?;
+        let group = self.group(handle);
+        let kept = !self.lock_if_unused(&group, handle)?;
         let mut removing = Removing {
             opens: self,
             handle,
             linked: false,
             kept,
             permit,
-            stripe,
+            group,
         };
         if !kept {
             return Ok(removing);
@@ -264,7 +264,7 @@ impl Opens {
             if self.layout.seat_of_file(handle) != seat {
                 continue;
             }
-            let stripe = self.stripe(handle);
+            let group = self.group(handle);
             let alone = || {
                 let stat = sys::stat_at(&self.orphans, entry.file_name(), AtFlags::empty());
                 stat.is_ok_and(|stat| stat.stx_nlink == 1)
@@ -273,7 +273,7 @@ impl Opens {
                 left.insert(handle);
                 continue;
             }
-            if self.lock_if_unused(&stripe, handle)? {
+            if self.lock_if_unused(&group, handle)? {
                 let name = entry.file_name();
                 let remove = |()| rustix::fs::unlinkat(&self.orphans, name, AtFlags::empty());
                 let gone = permit.begin().map(remove);
@@ -290,8 +290,8 @@ impl Opens {
     }
 
     /// Takes the exclusive lock, if the file is open nowhere and the holder of its seat can tell.
-    fn lock_if_unused(&self, stripe: &HashSet<Handle>, handle: Handle) -> Done<bool> {
-        if stripe.contains(&handle) {
+    fn lock_if_unused(&self, group: &HashSet<Handle>, handle: Handle) -> Done<bool> {
+        if group.contains(&handle) {
             return Ok(false);
         }
         if self.apart.is_some() {
@@ -357,8 +357,8 @@ impl Opens {
         matches!(ofd::held_elsewhere(fd.as_fd(), SETTLED_BYTE), Ok(Some(_)))
     }
 
-    fn stripe(&self, handle: Handle) -> MutexGuard<'_, HashSet<Handle>> {
-        lock(&self.stripes[handle.inode as usize % STRIPES])
+    fn group(&self, handle: Handle) -> MutexGuard<'_, HashSet<Handle>> {
+        lock(&self.groups[handle.inode as usize % GROUPS])
     }
 }
 
@@ -403,7 +403,7 @@ impl Drop for Removing<'_> {
         // The last close elsewhere may have come before the hidden name existed.
         if self.kept
             && matches!(
-                self.opens.lock_if_unused(&self.stripe, self.handle),
+                self.opens.lock_if_unused(&self.group, self.handle),
                 Ok(true)
             )
         {

@@ -108,13 +108,13 @@ impl Opens {
         if kind != sys::REGULAR {
             return;
         }
-        let stripe = self.stripe(handle);
-        if !self.may_be_open(&stripe, handle) {
+        let group = self.group(handle);
+        if !self.may_be_open(&group, handle) {
             return;
         }
         self.notes.write(handle, path);
         // The last close elsewhere may have come before the note was there to be removed.
-        if let Err(error) = self.remove_if_unused(&stripe, handle) {
+        if let Err(error) = self.remove_if_unused(&group, handle) {
             tracing::debug!(inode = handle.inode, ?error, "note stays");
         }
     }
@@ -127,9 +127,9 @@ impl Opens {
     }
 
     /// Removes the note of a file whose last open here has ended, unless it is open elsewhere.
-    pub(super) fn forget_move(&self, stripe: &HashSet<Handle>, handle: Handle) -> Done<()> {
+    pub(super) fn forget_move(&self, group: &HashSet<Handle>, handle: Handle) -> Done<()> {
         match sys::stat_at(&self.notes.folder, hidden_name(handle), AtFlags::empty()) {
-            Ok(_) => self.remove_if_unused(stripe, handle),
+            Ok(_) => self.remove_if_unused(group, handle),
             Err(_) => Ok(()),
         }
     }
@@ -160,19 +160,19 @@ impl Opens {
             }
             let to = self.moved_to(handle).unwrap_or_default();
             if old || !leads(handle, &to) {
-                self.remove_if_unused(&self.stripe(handle), handle)?;
+                self.remove_if_unused(&self.group(handle), handle)?;
             }
         }
         Ok(())
     }
 
-    fn may_be_open(&self, stripe: &HashSet<Handle>, handle: Handle) -> bool {
+    fn may_be_open(&self, group: &HashSet<Handle>, handle: Handle) -> bool {
         if self.apart.is_some() {
             let settled = self.is_settled(self.layout.seat_of_file(handle));
-            return stripe.contains(&handle) || !settled;
+            return group.contains(&handle) || !settled;
         }
-        if stripe.contains(&handle) || !self.locks_work {
-            return stripe.contains(&handle);
+        if group.contains(&handle) || !self.locks_work {
+            return group.contains(&handle);
         }
         !self.is_settled(self.layout.seat_of_file(handle))
             || !matches!(
@@ -181,8 +181,8 @@ impl Opens {
             )
     }
 
-    fn remove_if_unused(&self, stripe: &HashSet<Handle>, handle: Handle) -> Done<()> {
-        if !self.lock_if_unused(stripe, handle)? {
+    fn remove_if_unused(&self, group: &HashSet<Handle>, handle: Handle) -> Done<()> {
+        if !self.lock_if_unused(group, handle)? {
             return Ok(());
         }
         let removed = self.notes.remove(hidden_name(handle));
