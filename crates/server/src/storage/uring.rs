@@ -8,7 +8,6 @@
 //! buffers of a job, its descriptor and its pass are held until its last completion has come.
 
 mod plan;
-mod registered;
 mod ring;
 
 pub use ring::UringRefused;

@@ -1,17 +1,25 @@
-//! The ring: makes it and tries it at the start, and explains whatever forbids it.
+//! The ring and its table of registered buffers: makes the ring and tries it at the start, and
+//! explains whatever forbids it.
 
-use super::registered::Registered;
+use crate::storage::slots::{Memory, SlotBuffer};
 use crate::storage::{PosixFiles, SlotBytes};
 use io_uring::squeue::Entry;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, types};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tidegate_sched::Direction;
 
 /// How long the trial may take.
 const TRIAL_MAX: Duration = Duration::from_secs(10);
+
+/// The most registered buffers.
+const REGISTERED_MAX: u32 = 1024;
+
+/// Smaller buffers gain nothing from being registered.
+const REGISTERED_BYTES_MIN: usize = 32 << 10;
 
 /// Why io_uring cannot be used here, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -178,4 +186,102 @@ fn refused(error: io::Error) -> UringRefused {
         _ => "io_uring cannot be had".to_string(),
     };
     UringRefused::Ring { advice, error }
+}
+
+/// The ring's table of buffers that are registered with the kernel. Their pages stay pinned, so
+/// that a call need not pin them.
+///
+/// A buffer is registered when it is first used in a call, and stays registered as long as it
+/// lives. Buffers are reused in the order last freed, first used, so few buffers do most of the
+/// work. For a user other than root, pinned pages count against RLIMIT_MEMLOCK. A buffer that
+/// exceeds the limit is used unregistered.
+pub(super) struct Registered {
+    /// The buffers by index. The entry of a freed buffer is cleared when the next one is
+    /// registered.
+    entries: Vec<Option<Weak<Mutex<Memory>>>>,
+    /// Why no more buffers can be registered, if so.
+    refusal: Option<String>,
+}
+
+impl Registered {
+    /// An empty table, if the kernel supports one.
+    fn new(uring: &IoUring) -> Registered {
+        let made = uring.submitter().register_buffers_sparse(REGISTERED_MAX);
+        let refusal = made
+            .err()
+            .map(|error| format!("the kernel has no table for it: {error}"));
+        Registered {
+            entries: (0..REGISTERED_MAX).map(|_| None).collect(),
+            refusal,
+        }
+    }
+
+    /// Whether buffers can be registered; if not, the error says why.
+    pub(super) fn works(&self) -> Result<(), &str> {
+        match &self.refusal {
+            None => Ok(()),
+            Some(why) => Err(why),
+        }
+    }
+
+    /// The index of the buffer, if it is registered or can be registered now.
+    pub(super) fn index(
+        &mut self,
+        uring: &IoUring,
+        buffer: &SlotBuffer,
+        bytes: &mut Memory,
+    ) -> Option<u16> {
+        let Memory::Own(bytes) = bytes else {
+            return None;
+        };
+        if bytes.registered.is_some()
+            || bytes.len() < REGISTERED_BYTES_MIN
+            || self.refusal.is_some()
+        {
+            return bytes.registered;
+        }
+        self.sweep(uring);
+        let index = self.entries.iter().position(Option::is_none)?;
+        match update(uring, index, bytes.start(), bytes.len()) {
+            Ok(()) => {
+                self.entries[index] = Some(Arc::downgrade(buffer));
+                bytes.registered = Some(index as u16);
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "{} buffers are registered with io_uring and no more ({error}): a higher \
+                     limit of locked memory (ulimit -l) saves processor time",
+                    self.entries.iter().flatten().count()
+                );
+                self.refusal = Some(format!("{error}"));
+            }
+        }
+        bytes.registered
+    }
+
+    /// Unpins the pages of buffers that were freed.
+    fn sweep(&mut self, uring: &IoUring) {
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            let gone = |weak: &mut Weak<_>| weak.strong_count() == 0;
+            if entry.take_if(gone).is_some()
+                && let Err(error) = update(uring, index, std::ptr::null_mut(), 0)
+            {
+                tracing::warn!(%error, "io_uring keeps a buffer that is gone");
+            }
+        }
+    }
+}
+
+fn update(uring: &IoUring, index: usize, start: *mut u8, len: usize) -> io::Result<()> {
+    let bytes = libc::iovec {
+        iov_base: start.cast(),
+        iov_len: len,
+    };
+    // SAFETY: the memory is used by calls only while its task holds the buffer; afterwards the
+    // kernel keeps pages, and touches none.
+    unsafe {
+        uring
+            .submitter()
+            .register_buffers_update(index as u32, &[bytes], None)
+    }
 }
