@@ -22,7 +22,6 @@ mod leased;
 mod mapped_table;
 mod marks;
 mod persisted_table;
-mod record_place;
 mod room;
 mod spare;
 mod uncached;
@@ -366,11 +365,11 @@ impl Seats {
             0 => 0,
             _ => self.read_generation(seat, file)?,
         };
-        allocate(file).map_err(|e| match e.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => SeatsError::NoRoom {
+        allocate(file).map_err(|e| match room::is_full(&e) {
+            true => SeatsError::NoRoom {
                 path: self.path.join(file_name(seat)),
             },
-            _ => error(e),
+            false => error(e),
         })?;
         let generation = match last {
             0 => generations::first_generation(),

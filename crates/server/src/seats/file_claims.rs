@@ -7,7 +7,7 @@
 
 use super::claims::{Claim, Claims};
 use super::generations::Generations;
-use super::record_place::Last;
+use super::lease_record::Last;
 use super::{HELD_BYTE, Seats, SeatsError, lock};
 use crate::storage::Fence;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The files of a seat's generations in the hidden folder: which exist, and what they record.
 
-use super::record_place::{self, Last};
+use super::lease_record::Last;
 use super::uncached::{UncachedFile, Way};
 use std::collections::BTreeMap;
 use std::io;
@@ -52,7 +52,7 @@ impl Generations {
     /// What a file records.
     pub(super) fn record(&self, seat: u16, generation: u64) -> io::Result<Last> {
         match self.open(seat, generation, Way::Past)? {
-            Some(file) => record_place::read(&file, generation),
+            Some(file) => Last::read(&file, generation),
             None => Ok(Last::Gone(generation)),
         }
     }

@@ -1,8 +1,15 @@
-//! The first page of a lease's file. It records who holds the seat, and counts renewals, so that
-//! others see whether the lease is kept.
+//! The record of a lease. It says who holds the seat, and counts renewals, so that others see
+//! whether the lease is kept. It is written in the first page of the lease's file or, if the back
+//! end has no room for that, in an extended attribute of the file.
+//!
+//! Some full back ends accept no bytes at all, not even in place of others, but set attributes
+//! (CephFS). Others overwrite existing bytes and set no attributes (GlusterFS). Each record has a
+//! higher count than those before, so the newest record counts, wherever it is.
 
-use super::uncached::Page;
+use super::room::is_full;
+use super::uncached::{Page, UncachedFile};
 use crate::identity;
+use std::io;
 use tidegate_forward::lease::LeaseRecord;
 use tidegate_wire::frame::checksum;
 
@@ -48,14 +55,14 @@ pub(super) struct Holder {
 
 /// Why a page contains no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unread {
+enum Unread {
     /// The page was never written.
     Empty,
     /// The page is damaged, or has another version.
     Bad(String),
 }
 
-/// The contents of the first page.
+/// The contents of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) stage: Stage,
@@ -72,11 +79,22 @@ pub(super) struct Record {
     pub(super) lacks_holders: bool,
 }
 
+/// What a lease's file records.
+pub(super) enum Last {
+    Record(Record),
+    /// It has no record: its maker has not written one.
+    Unwritten(u64),
+    /// It was listed, and does not exist any more.
+    Gone(u64),
+    /// It contains something else; the text says why that is no record.
+    Unreadable(u64, String),
+}
+
 impl Holder {
     /// This process, with a new random number. Fails if the system gives none.
-    pub(super) fn own(forwarder: u16) -> std::io::Result<Holder> {
+    pub(super) fn own(forwarder: u16) -> io::Result<Holder> {
         let mut id = [0; 8];
-        getrandom::fill(&mut id).map_err(std::io::Error::other)?;
+        getrandom::fill(&mut id).map_err(io::Error::other)?;
         let pid = std::process::id();
         let uname = rustix::system::uname();
         Ok(Holder {
@@ -112,6 +130,20 @@ impl Record {
             renewals: self.renewals,
             ttl_ns: self.ttl_ns,
             free: self.stage == Stage::Free || self.holder.is_dead(),
+        }
+    }
+
+    /// Writes the next record of the same lease.
+    pub(super) fn write_next(&mut self, file: &UncachedFile) -> io::Result<()> {
+        self.renewals += 1;
+        let page = self.encode();
+        let written = file.write(0, std::slice::from_ref(&page));
+        match &written {
+            Err(error) if is_full(error) => {
+                let noted = file.set_note(&Record::shorten(&page));
+                noted.or(written)
+            }
+            _ => written,
         }
     }
 
@@ -152,7 +184,7 @@ impl Record {
     }
 
     /// Decodes a page.
-    pub(super) fn decode(page: &Page) -> Result<Record, Unread> {
+    fn decode(page: &Page) -> Result<Record, Unread> {
         let bytes = &page.0[..RECORD_BYTES];
         if bytes.iter().all(|byte| *byte == 0) {
             return Err(Unread::Empty);
@@ -202,17 +234,77 @@ impl Record {
     }
 
     /// An encoded record without the zeros before its checksum.
-    pub(super) fn shorten(page: &Page) -> Vec<u8> {
+    fn shorten(page: &Page) -> Vec<u8> {
         [&page.0[..USED], &page.0[CRC_AT..RECORD_BYTES]].concat()
     }
 
     /// The page of a shortened record; None if the number of bytes is wrong.
-    pub(super) fn lengthen(bytes: &[u8]) -> Option<Page> {
+    fn lengthen(bytes: &[u8]) -> Option<Page> {
         let (used, crc) = bytes.split_at_checked(USED)?;
         let mut page = Page::ZERO;
         page.0[..USED].copy_from_slice(used);
         page.0[CRC_AT..RECORD_BYTES].copy_from_slice(<&[u8; 4]>::try_from(crc).ok()?);
         Some(page)
+    }
+}
+
+impl Last {
+    /// The record in the file of a generation. If the page or the attribute is damaged and the
+    /// other one is a valid record, the valid one counts, because the two are not written together.
+    pub(super) fn read(file: &UncachedFile, generation: u64) -> io::Result<Last> {
+        let mut page = [Page::ZERO];
+        file.read(0, &mut page)?;
+        let noted = file.note()?.map(|bytes| match Record::lengthen(&bytes) {
+            Some(page) => Record::decode(&page),
+            None => Err(Unread::Bad(format!("a note of {} bytes", bytes.len()))),
+        });
+        let mut found = None::<Record>;
+        let mut damage = None;
+        for read in [Some(Record::decode(&page[0])), noted]
+            .into_iter()
+            .flatten()
+        {
+            match read {
+                Ok(record) if record.generation == generation => {
+                    let newer = |found: &Record| record.renewals > found.renewals;
+                    if found.as_ref().is_none_or(newer) {
+                        found = Some(record);
+                    }
+                }
+                Ok(record) => {
+                    damage = Some(format!("it speaks of generation {}", record.generation))
+                }
+                Err(Unread::Bad(why)) => damage = Some(why),
+                Err(Unread::Empty) => {}
+            }
+        }
+        Ok(match (found, damage) {
+            (Some(record), _) => Last::Record(record),
+            (None, Some(why)) => Last::Unreadable(generation, why),
+            (None, None) => Last::Unwritten(generation),
+        })
+    }
+
+    pub(super) fn lease(&self) -> LeaseRecord {
+        match self {
+            Last::Record(record) => record.lease(),
+            Last::Unwritten(generation)
+            | Last::Gone(generation)
+            | Last::Unreadable(generation, _) => LeaseRecord {
+                generation: *generation,
+                holder: 0,
+                renewals: 0,
+                ttl_ns: 0,
+                free: false,
+            },
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        match self {
+            Last::Record(record) => record.holder.name(),
+            _ => "a forwarder that did not say its name".to_owned(),
+        }
     }
 }
 

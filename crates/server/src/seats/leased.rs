@@ -3,7 +3,7 @@
 //! Each taking of a seat has a number, its generation, and a file
 //! `.tidegate/lease.SEAT.GENERATION`, which its taker makes exclusively. So no generation is used
 //! twice, and what a holder writes too late lands in a file that is not read any more. The file is
-//! made ahead ([`super::spare`]). Its first page has the lease's record ([`super::record_place`]),
+//! made ahead ([`super::spare`]). Its first page has the lease's record ([`super::lease_record`]),
 //! and the reply table follows. A taker first claims the seat ([`super::claims`]), and then takes
 //! over the file and the table ([`taking`]). The record bypasses the page cache, and so does the
 //! table where it must survive a crash of the node. Calls wait for the back end.
@@ -16,8 +16,7 @@ use super::file_claims::FileClaims;
 use super::generations::{Generations, SeatFiles, file_name};
 use super::lease_record::{Holder, Record, Stage};
 use super::persisted_table::{AllWritten, WrittenTable, pages_needed};
-use super::record_place;
-use super::room::Room;
+use super::room::{Room, is_full};
 use super::spare::{self, Spare};
 use super::uncached::{UncachedFile, Way};
 use super::{Seats, SeatsError, TakenSeat};
@@ -293,7 +292,7 @@ impl LeasedSeats {
         let mut held = held.map(|held| held.write(until));
         let written = held.try_for_each(|written| written);
         let made = written.and_then(|()| self.make_spares(until));
-        if made.as_ref().is_err_and(record_place::is_full) {
+        if made.as_ref().is_err_and(is_full) {
             // A full back end takes a second to refuse, and renewals must not wait.
             self.full_until = now + self.options.ttl_ns * FULL_TTLS;
         }
@@ -417,13 +416,13 @@ impl LeasedSeats {
                 }
                 // Waiting until the lease ends would not give the next holder a more complete
                 // table.
-                Err(error) if record_place::is_full(&error) => {
+                Err(error) if is_full(&error) => {
                     held.record.lacks_holders = held.table.lacks_some() || held.in_grace;
                     Ok(())
                 }
                 Err(error) => Err(error),
             };
-            said = said.and_then(|()| record_place::write(&held.file, &mut held.record));
+            said = said.and_then(|()| held.record.write_next(&held.file));
         }
         held.table.close();
         self.claims.release(seat).and(said)
@@ -462,7 +461,7 @@ impl Held {
     fn renew(&mut self, dir: BorrowedFd<'_>, seat: u16) -> io::Result<Option<String>> {
         let lacks = self.table.lacks_some();
         self.record.lacks_holders = lacks || self.in_grace;
-        record_place::write(&self.file, &mut self.record)?;
+        self.record.write_next(&self.file)?;
         if lacks {
             self.table.lack_recorded();
         }
@@ -481,7 +480,7 @@ impl Held {
         if self.record.table_of != 0 || written == AllWritten::LacksNoneNow {
             self.record.table_of = 0;
             self.record.lacks_holders = self.in_grace;
-            record_place::write(&self.file, &mut self.record)?;
+            self.record.write_next(&self.file)?;
         }
         self.table.set_partial(false);
         self.table.punch_until(until);

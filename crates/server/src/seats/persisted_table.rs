@@ -13,8 +13,7 @@
 
 use super::mapped_table::{MAPPED_BYTES, TableMemory};
 use super::marks::Marks;
-use super::record_place;
-use super::room::Room;
+use super::room::{Room, is_full};
 use super::uncached::{PAGE, Page, UncachedFile};
 use crate::storage::Permit;
 use crate::storage::posix::NOT_HELD;
@@ -254,7 +253,7 @@ impl WrittenTable {
         let written = self.file.write(place_at(run[0].0), pages);
         written.inspect_err(|error| {
             self.mark_run(run);
-            if record_place::is_full(error) {
+            if is_full(error) {
                 self.room.refused(self.permit.fence().now());
             }
         })
@@ -428,7 +427,7 @@ impl TakeOver {
             .map_or(Ok(()), |run| self.table.write_run(&mut places, &run))
         {
             // The last complete table stays where it is until there is room.
-            Err(error) if record_place::is_full(&error) => {
+            Err(error) if is_full(&error) => {
                 self.table.set_partial(true);
                 Ok(true)
             }

@@ -1,9 +1,10 @@
-//! Remembers that the back end has refused bytes for want of room, so that it is not asked again
-//! for a while.
+//! Recognises that the back end has refused bytes for want of room, and remembers it, so that the
+//! back end is not asked again for a while.
 //!
 //! A full GlusterFS takes a second to refuse a write. All other writes to the file, including
 //! renewals of the lease's record, wait meanwhile.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_sched::Time;
@@ -34,4 +35,9 @@ impl Room {
     pub(super) fn is_out(&self, now: Time) -> bool {
         now.0 < self.asked_at.load(Ordering::Acquire)
     }
+}
+
+/// Whether the error means that there is no room, or none for this user.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

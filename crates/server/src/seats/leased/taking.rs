@@ -5,9 +5,8 @@
 use super::{Held, LeasedSeats, Tried};
 use crate::seats::TakenSeat;
 use crate::seats::generations::{SeatFiles, file_name};
-use crate::seats::lease_record::{Record, Stage};
+use crate::seats::lease_record::{Last, Record, Stage};
 use crate::seats::persisted_table::TakeOver;
-use crate::seats::record_place::{self, Last};
 use crate::seats::spare::{self, Spare};
 use crate::seats::uncached::{UncachedFile, Way};
 use rustix::fs::AtFlags;
@@ -84,7 +83,7 @@ impl LeasedSeats {
             table_of: 0,
             lacks_holders: false,
         };
-        record_place::write(&file, &mut record)?;
+        record.write_next(&file)?;
         // The earlier listing may have been stale, and the number of a removed file must not be
         // used again.
         let mut now = self.generations.of_seat(seat)?;
@@ -168,7 +167,7 @@ impl LeasedSeats {
             taking.record.table_of = taking.table_of.unwrap_or(0);
         }
         taking.record.stage = Stage::Held;
-        record_place::write(&taking.file, &mut taking.record)?;
+        taking.record.write_next(&taking.file)?;
         self.claims.confirm(taking.seat)?;
         self.still_ours(&taking)?;
         let (seat, generation) = taking.claim();
@@ -233,7 +232,7 @@ impl LeasedSeats {
             self.unclaim(seat);
             return Ok(());
         }
-        let written = record_place::write(&taking.file, &mut taking.record);
+        let written = taking.record.write_next(&taking.file);
         if written.is_ok() && self.still_ours(&taking).is_ok() {
             taking.began = began;
         }
