@@ -22,12 +22,12 @@ mod fsync;
 mod gates;
 mod hints;
 mod locks;
+mod membership;
 mod names;
 mod recovery;
 mod replies;
 mod requests;
 mod resolve;
-mod roll;
 mod seats;
 mod sessions;
 mod split;
@@ -37,7 +37,7 @@ mod types;
 mod unstable;
 
 pub use errno::Errno;
-pub use roll::Told;
+pub use membership::Member;
 pub use types::{
     Answer, Application, Call, CallId, CoreOptions, Data, Input, Lost, Operation, Output, Served,
     Stats,
@@ -48,10 +48,10 @@ use calls::Active;
 use gates::Gate;
 use hints::{Applications, Charges, Clocks};
 use locks::{LockKey, Locks};
+use membership::Membership;
 use names::Names;
 use requests::{Id, Pending};
 use resolve::Resolving;
-use roll::Roll;
 use seats::Seat;
 use sessions::Session;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -87,8 +87,8 @@ pub struct Core {
     epoch: u64,
     /// The export, once the core knows it.
     export: Option<ExportId>,
-    /// The roll call of a core that only asks.
-    roll: Roll,
+    /// What a core knows that only asks.
+    membership: Membership,
     /// The forwarder that the core tries for the first session, and when to try it (if there is a
     /// pause) or the next one.
     discovering: (usize, Option<u64>),
@@ -175,7 +175,7 @@ impl Core {
             reply_slots: u16::MAX,
             epoch: 0,
             export: options.export,
-            roll: Roll::default(),
+            membership: Membership::default(),
             discovering: (first, Some(SILENCE_MAX)),
             discover_backoff: BACKOFF_MIN,
             sessions: (0..count).map(|_| Session::default()).collect(),
@@ -204,8 +204,8 @@ impl Core {
         match core.options.asks {
             false => core.connect(first),
             true => {
-                core.roll = Roll::new(count);
-                core.call_roll();
+                core.membership = Membership::new(count);
+                core.ask_members();
             }
         }
         core
@@ -326,7 +326,7 @@ impl Core {
         }
         if self.discovering.1.is_some_and(|at| at <= self.now) {
             match self.options.asks {
-                true => self.call_again(),
+                true => self.ask_members_again(),
                 false => self.discover(),
             }
         }

@@ -161,7 +161,7 @@ impl Host {
 
     /// Begins an operation of several calls on parts of the extent; None where the caller must make
     /// it one call.
-    pub(crate) fn operation(
+    pub(crate) fn begin_operation(
         &self,
         ctx: &Context,
         handle: Handle,
@@ -171,7 +171,7 @@ impl Host {
         let mut state = self.state().ok()?;
         state
             .core
-            .operation(wall_ns(), handle, extent, ctx.collective)
+            .begin_operation(wall_ns(), handle, extent, ctx.collective)
     }
 
     /// How far the forwarders' clocks are ahead of this node's, in ns.
@@ -215,12 +215,12 @@ impl Host {
 
     /// Closes a file in the background.
     pub(crate) fn close(&self, handle: Handle, open: u64) {
-        self.call_unheard(Op::Close { handle, open });
+        self.call_detached(Op::Close { handle, open });
     }
 
     /// Releases locks in the background.
     pub(crate) fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64) {
-        self.call_unheard(Op::DropLocks {
+        self.call_detached(Op::DropLocks {
             handle,
             family,
             owner,
@@ -229,11 +229,11 @@ impl Host {
 
     /// Forgets a file's name.
     pub(crate) fn forget(&self, handle: Handle) {
-        self.tell(Input::Forget { handle });
+        self.report(Input::Forget { handle });
     }
 
     /// Gives the core an input for whose result nobody waits, unless the client has ended.
-    fn tell(&self, input: Input) {
+    fn report(&self, input: Input) {
         let _guard = SignalGuard::begin();
         if let Ok(mut state) = self.state() {
             let work = self.shared.handle(&mut state, input);
@@ -245,7 +245,7 @@ impl Host {
     /// Names an application to the core; returns its id.
     pub(crate) fn name_application(&self, application: Application) -> u64 {
         let app = app_id(&application.name);
-        self.tell(Input::Application { app, application });
+        self.report(Input::Application { app, application });
         app
     }
 
@@ -320,7 +320,7 @@ impl Host {
     }
 
     /// Starts a call for whose result nobody waits.
-    fn call_unheard(&self, op: Op) {
+    fn call_detached(&self, op: Op) {
         if self.is_foreign() {
             return;
         }

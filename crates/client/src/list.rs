@@ -1,12 +1,12 @@
 //! Lists of forwarders. The client reads a list from options, files or DNS, checks it against the
 //! forwarders' answers, brings it into the order of the layout, and completes it.
 //!
-//! The forwarders' answers arrive as [`Asked`]; `driver::roll` asks them.
+//! The forwarders' answers arrive as [`Candidate`]s; `driver::start` asks them.
 
 mod resolver;
 mod srv;
 
-use crate::core::Told;
+use crate::core::Member;
 use crate::options::ConnectError;
 use crate::wire::frame::VERSION;
 use crate::wire::{ExportId, HelloReply};
@@ -20,11 +20,11 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The error of a forwarder that takes no session for a while: it has too many, or is stopping.
 const EUSERS: i32 = 87;
 
-/// An address, and the answer of the forwarder there.
+/// An address of a list, and the answer of the forwarder there.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Candidate {
     pub(crate) address: String,
-    pub(crate) told: Told,
+    pub(crate) member: Member,
     /// The client need not ask again: the forwarder has refused, or is not of this release.
     pub(crate) refused: bool,
     /// Why there is no answer, in words.
@@ -133,20 +133,20 @@ fn read_file(path: &Path) -> Result<Vec<String>, ConnectError> {
 }
 
 /// Checks the answers and finds each forwarder's place. At least one forwarder has answered.
-pub(crate) fn check(asked: &[Asked]) -> Result<Checked, ConnectError> {
+pub(crate) fn check(candidates: &[Candidate]) -> Result<Checked, ConnectError> {
     let wrong = |what: String| Err(ConnectError::List(what));
-    let here: Vec<(&str, &HelloReply)> = asked.iter().filter_map(here).collect();
+    let here: Vec<(&str, &HelloReply)> = candidates.iter().filter_map(here).collect();
     let Some(&(first, reference)) = here.first() else {
-        return Err(nobody(asked));
+        return Err(nobody(candidates));
     };
-    for Asked {
+    for Candidate {
         address,
-        told,
+        member,
         refused,
         trouble,
-    } in asked
+    } in candidates
     {
-        let waits = matches!(told, Told::Refused(errno) if errno.0 == EUSERS);
+        let waits = matches!(member, Member::Refused(errno) if errno.0 == EUSERS);
         if *refused && !waits {
             return Err(ConnectError::Refused(address.clone(), trouble.clone()));
         }
@@ -154,34 +154,34 @@ pub(crate) fn check(asked: &[Asked]) -> Result<Checked, ConnectError> {
     let mut places: Vec<Option<String>> = vec![None; usize::from(reference.seats)];
     let mut by_index: BTreeMap<u16, (&str, &HelloReply)> = BTreeMap::new();
     let mut listed = BTreeMap::new();
-    for (address, told) in &here {
-        if told.version != VERSION {
+    for (address, hello) in &here {
+        if hello.version != VERSION {
             return wrong(format!(
                 "{address} speaks version {} of the protocol, and this client version {VERSION}; \
                  use the same release on both",
-                told.version
+                hello.version
             ));
         }
-        if told.export != reference.export {
+        if hello.export != reference.export {
             return wrong(format!(
                 "{address} serves another export (forwarder {} of export {}) than {first} \
                  (export {}); name forwarders of one export",
-                told.forwarder, told.export, reference.export
+                hello.forwarder, hello.export, reference.export
             ));
         }
-        if (told.seats, told.stripe) != (reference.seats, reference.stripe) {
+        if (hello.seats, hello.stripe) != (reference.seats, reference.stripe) {
             return wrong(format!(
                 "{address} has a layout of {} seats and stripes of {} bytes, {first} one of {} \
                  seats and stripes of {} bytes; give all the same `seats` and `stripe`, and \
                  start them again",
-                told.seats, told.stripe, reference.seats, reference.stripe
+                hello.seats, hello.stripe, reference.seats, reference.stripe
             ));
         }
-        if let Some((other, known)) = by_index.insert(told.forwarder, (address, told)) {
-            return wrong(twice(other, known, address, told));
+        if let Some((other, known)) = by_index.insert(hello.forwarder, (address, hello)) {
+            return wrong(twice(other, known, address, hello));
         }
-        places[usize::from(told.forwarder)] = Some(address.to_string());
-        for one in &told.forwarders {
+        places[usize::from(hello.forwarder)] = Some(address.to_string());
+        for one in &hello.forwarders {
             let addresses = one.addresses.iter().map(|it| it.to_string());
             listed.entry(one.index).or_insert(addresses.collect());
         }
@@ -192,24 +192,24 @@ pub(crate) fn check(asked: &[Asked]) -> Result<Checked, ConnectError> {
         listed,
         left: Vec::new(),
     };
-    checked.place_silent(asked)?;
+    checked.place_silent(candidates)?;
     Ok(checked)
 }
 
-fn here(asked: &Asked) -> Option<(&str, &HelloReply)> {
-    match &asked.told {
-        Told::Here(told) => Some((&asked.address, told)),
+fn here(candidate: &Candidate) -> Option<(&str, &HelloReply)> {
+    match &candidate.member {
+        Member::Known(hello) => Some((&candidate.address, hello)),
         _ => None,
     }
 }
 
 /// The error where forwarders at two addresses give the same index.
-fn twice(other: &str, known: &HelloReply, address: &str, told: &HelloReply) -> String {
-    let index = told.forwarder;
-    match known.process == told.process {
+fn twice(other: &str, known: &HelloReply, address: &str, hello: &HelloReply) -> String {
+    let index = hello.forwarder;
+    match known.process == hello.process {
         true => format!(
             "{other} and {address} are one forwarder, {index} of {}; name each forwarder once",
-            told.seats
+            hello.seats
         ),
         false => format!(
             "{other} and {address} are two forwarders that both say `forwarder = {index}`; \
@@ -219,56 +219,61 @@ fn twice(other: &str, known: &HelloReply, address: &str, told: &HelloReply) -> S
 }
 
 /// The error where no forwarder has answered.
-pub(crate) fn nobody(asked: &[Asked]) -> ConnectError {
-    if let Some(refused) = asked.iter().find(|asked| asked.refused) {
+pub(crate) fn nobody(candidates: &[Candidate]) -> ConnectError {
+    if let Some(refused) = candidates.iter().find(|candidate| candidate.refused) {
         return ConnectError::Refused(refused.address.clone(), refused.trouble.clone());
     }
-    let trouble = |asked: &Asked| format!("{}: {}", asked.address, trouble_of(asked));
-    let each: Vec<String> = asked.iter().map(trouble).collect();
+    let trouble =
+        |candidate: &Candidate| format!("{}: {}", candidate.address, trouble_of(candidate));
+    let each: Vec<String> = candidates.iter().map(trouble).collect();
     ConnectError::Unreachable(each.join(", "))
 }
 
 /// Why a forwarder has not answered, in words.
-pub(crate) fn trouble_of(asked: &Asked) -> &str {
-    match asked.trouble.is_empty() {
+pub(crate) fn trouble_of(candidate: &Candidate) -> &str {
+    match candidate.trouble.is_empty() {
         true => "no answer",
-        false => &asked.trouble,
+        false => &candidate.trouble,
     }
 }
 
 impl Checked {
     /// Gives forwarders without an answer their places: as other forwarders say, or in the order of
     /// the list.
-    fn place_silent(&mut self, asked: &[Asked]) -> Result<(), ConnectError> {
-        let silent = || asked.iter().filter(|asked| here(asked).is_none());
-        let in_order = asked.len() == self.places.len()
-            && asked.iter().enumerate().all(|(place, asked)| {
-                here(asked).is_none_or(|(_, told)| usize::from(told.forwarder) == place)
+    fn place_silent(&mut self, candidates: &[Candidate]) -> Result<(), ConnectError> {
+        let silent = || {
+            candidates
+                .iter()
+                .filter(|candidate| here(candidate).is_none())
+        };
+        let in_order = candidates.len() == self.places.len()
+            && candidates.iter().enumerate().all(|(place, candidate)| {
+                here(candidate).is_none_or(|(_, hello)| usize::from(hello.forwarder) == place)
             });
-        for (place, asked) in asked.iter().enumerate() {
-            if here(asked).is_some() {
+        for (place, candidate) in candidates.iter().enumerate() {
+            if here(candidate).is_some() {
                 continue;
             }
-            let address = &asked.address;
-            let told = self
+            let address = &candidate.address;
+            let listed_at = self
                 .listed
                 .iter()
                 .find(|(_, listed)| listed.contains(address));
-            let told = told.map(|(index, _)| usize::from(*index));
-            let place = told.or_else(|| in_order.then_some(place));
+            let listed_at = listed_at.map(|(index, _)| usize::from(*index));
+            let place = listed_at.or_else(|| in_order.then_some(place));
             // Where the others tell another address, that is asked first.
-            let doubted = told.is_none() && place.is_some_and(|place| self.is_listed(place));
+            let doubted = listed_at.is_none() && place.is_some_and(|place| self.is_listed(place));
             match place.and_then(|place| self.places.get_mut(place)) {
                 Some(free @ None) if !doubted => *free = Some(address.clone()),
                 _ => self.left.push(Left {
                     address: address.clone(),
-                    trouble: trouble_of(asked).to_owned(),
+                    trouble: trouble_of(candidate).to_owned(),
                     place: place.filter(|_| doubted),
                 }),
             }
         }
         let seats = self.places.len();
-        if asked.len() <= seats {
+        if candidates.len() <= seats {
             return Ok(());
         }
         let extra = match (self.left.first(), silent().next()) {
@@ -279,7 +284,7 @@ impl Checked {
         Err(ConnectError::List(format!(
             "{} addresses are named, and the export has {seats} forwarders; take out those that \
              are no forwarder of it ({extra} does not answer)",
-            asked.len()
+            candidates.len()
         )))
     }
 
@@ -319,14 +324,16 @@ impl Checked {
 
     /// Takes in the answers of the forwarders that were missing, and returns the whole list, in
     /// order.
-    pub(crate) fn complete(mut self, asked: &[Asked]) -> Result<Whole, ConnectError> {
+    pub(crate) fn complete(mut self, candidates: &[Candidate]) -> Result<Whole, ConnectError> {
         let mut learned = Vec::new();
         for (index, usable) in self.missing() {
             let proved = |address: &&String| {
-                let found = asked.iter().find(|asked| asked.address == **address);
-                found
-                    .and_then(here)
-                    .is_some_and(|(_, told)| (told.export, told.forwarder) == (self.export, index))
+                let found = candidates
+                    .iter()
+                    .find(|candidate| candidate.address == **address);
+                found.and_then(here).is_some_and(|(_, hello)| {
+                    (hello.export, hello.forwarder) == (self.export, index)
+                })
             };
             let place = usize::from(index);
             let by_order = self.left.iter().position(|left| left.place == Some(place));

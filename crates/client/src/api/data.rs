@@ -225,7 +225,7 @@ impl Client {
         let end = offset.checked_add(extent.len);
         // A range that no file can have goes into one call, which refuses it.
         end.filter(|end| i64::try_from(*end).is_ok() && len > LEN_MIN)?;
-        self.host.operation(ctx, handle, extent)
+        self.host.begin_operation(ctx, handle, extent)
     }
 
     fn part(&self) -> u64 {

@@ -188,7 +188,7 @@ impl Core {
     /// Begins an operation of several reads, or several writes, of parts of the extent; `wall_ns`
     /// is the time in ns since 1970. None where its parts must wait for each other, or the client
     /// has no session yet: then the caller makes it one call.
-    pub fn operation(
+    pub fn begin_operation(
         &mut self,
         wall_ns: u64,
         handle: Handle,

@@ -231,7 +231,7 @@ impl Charges {
 pub(super) struct Applications {
     /// By id: the application, and a number that says how recently the host has named it.
     known: BTreeMap<u64, (Application, u64)>,
-    told: u64,
+    named: u64,
 }
 
 impl Applications {
@@ -242,12 +242,12 @@ impl Applications {
         cut(&mut application.job);
         cut(&mut application.project);
         if self.known.len() >= APPS_MAX && !self.known.contains_key(&app) {
-            let oldest = self.known.iter().min_by_key(|(_, (_, told))| *told);
+            let oldest = self.known.iter().min_by_key(|(_, (_, named))| *named);
             let oldest = oldest.map(|(app, _)| *app);
             oldest.and_then(|app| self.known.remove(&app));
         }
-        self.told += 1;
-        self.known.insert(app, (application, self.told));
+        self.named += 1;
+        self.known.insert(app, (application, self.named));
     }
 }
 

@@ -167,7 +167,7 @@ impl Core {
 
     /// Takes in the answer to one open or lock. After the last one the core sends ReclaimDone;
     /// after the reply to that, the seat's requests go on.
-    pub(super) fn told(&mut self, id: Id, pending: &Pending, result: Result<(), Errno>) {
+    pub(super) fn reclaimed(&mut self, id: Id, pending: &Pending, result: Result<(), Errno>) {
         let number = pending.seat;
         if let Err(errno) = result {
             self.lost_state(&pending.op, errno);

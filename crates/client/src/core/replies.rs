@@ -73,9 +73,8 @@ impl Core {
         if by_seat && !matches!(reply.result, Err(Status::NotMySeat)) {
             self.served(seat, forwarder);
             let known = &mut self.seats[usize::from(seat)];
-            let told = !matches!(reply.result, Err(Status::NewGeneration));
-            let told = told && known.recovery.is_none();
-            if known.generation == 0 && told {
+            let changed = matches!(reply.result, Err(Status::NewGeneration));
+            if known.generation == 0 && !changed && known.recovery.is_none() {
                 known.generation = reply.generation;
             }
         }
@@ -137,7 +136,7 @@ impl Core {
             }
             Purpose::Session => {}
             Purpose::ResolvePath { handle } => self.path_resolved(forwarder, handle, done),
-            Purpose::Recover => self.told(id, &pending, done),
+            Purpose::Recover => self.reclaimed(id, &pending, done),
             Purpose::Probe => self.seats[usize::from(pending.seat)].probe = None,
             Purpose::TakeBack { handle, lock } => self.restore(handle, lock, pending.seat),
             Purpose::Restore { key } => self.release_gate(key),

@@ -18,7 +18,7 @@ pub(super) struct Resolving {
     waiters: Vec<Id>,
     paths: Vec<Box<[u8]>>,
     /// Number of paths that the client has sent.
-    told: usize,
+    sent: usize,
     rounds: u8,
     /// Why the forwarder could not look for the file at a path.
     refused: Option<Errno>,
@@ -104,33 +104,33 @@ impl Core {
         let resolving = Resolving {
             waiters: vec![waiter],
             paths,
-            told: 0,
+            sent: 0,
             rounds: 1,
             refused: None,
         };
         self.resolving.insert((forwarder, handle), resolving);
         self.stats.resolves += 1;
-        self.tell_path(forwarder, handle);
+        self.send_path(forwarder, handle);
     }
 
     /// Sends the next path; false if there is none. A file that was renamed meanwhile may have been
     /// missed at all of its paths.
-    fn tell_path(&mut self, forwarder: usize, handle: Handle) -> bool {
+    fn send_path(&mut self, forwarder: usize, handle: Handle) -> bool {
         let paths_now = self.paths(handle);
         let Some(resolving) = self.resolving.get_mut(&(forwarder, handle)) else {
             return false;
         };
-        if resolving.told == resolving.paths.len() {
+        if resolving.sent == resolving.paths.len() {
             if resolving.rounds == ROUNDS_MAX || resolving.paths == paths_now {
                 return false;
             }
             resolving.rounds += 1;
-            (resolving.paths, resolving.told) = (paths_now, 0);
+            (resolving.paths, resolving.sent) = (paths_now, 0);
         }
-        let Some(path) = resolving.paths.get(resolving.told).cloned() else {
+        let Some(path) = resolving.paths.get(resolving.sent).cloned() else {
             return false;
         };
-        resolving.told += 1;
+        resolving.sent += 1;
         let op = Op::ResolvePath { handle, path };
         let target = Target::Forwarder(forwarder);
         self.submit(Pending::new(op, 0, target, Purpose::ResolvePath { handle }));
@@ -151,7 +151,7 @@ impl Core {
             if !matches!(errno, Errno::STALE | Errno::NOENT) {
                 resolving.refused.get_or_insert(errno);
             }
-            if self.tell_path(forwarder, handle) {
+            if self.send_path(forwarder, handle) {
                 return;
             }
         }

@@ -209,7 +209,7 @@ impl Core {
             Ok(Outcome::Hello(granted)) => {
                 let middle = wall + (self.now - at) / 2;
                 match self.options.asks {
-                    true => self.has_told(forwarder, granted),
+                    true => self.member_known(forwarder, granted),
                     false => self.greeted(forwarder, granted, middle),
                 }
             }
@@ -230,7 +230,7 @@ impl Core {
         });
         self.disconnect(forwarder);
         if self.options.asks {
-            return self.has_not_told(forwarder, Some(errno));
+            return self.member_lost(forwarder, Some(errno));
         }
         self.lost(forwarder);
     }
@@ -401,7 +401,7 @@ impl Core {
     pub(super) fn connection_lost(&mut self, forwarder: usize) {
         self.sessions[forwarder].link = Link::Down;
         match self.options.asks && self.ending.is_none() {
-            true => self.has_not_told(forwarder, None),
+            true => self.member_lost(forwarder, None),
             false => self.lost(forwarder),
         }
         self.end_if_quiet();

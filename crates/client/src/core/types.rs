@@ -25,8 +25,8 @@ pub struct CoreOptions {
     /// The export that the forwarders serve; None: that of the first forwarder which grants a
     /// session.
     pub export: Option<ExportId>,
-    /// The core only asks all forwarders who they are ([`Core::roll`](super::Core::roll)), and
-    /// opens no session.
+    /// The core only asks all forwarders who they are ([`Core::members`](super::Core::members)),
+    /// and opens no session.
     pub asks: bool,
     /// Largest payload of one frame that the client wants, in bytes: 4096 to
     /// [`PAYLOAD_LIMIT`](crate::wire::PAYLOAD_LIMIT).
@@ -74,9 +74,9 @@ pub struct Call {
     pub collective: Option<Collective>,
 }
 
-/// Makes several calls one operation for the schedulers. From [`Core::operation`].
+/// Makes several calls one operation for the schedulers. From [`Core::begin_operation`].
 ///
-/// [`Core::operation`]: super::Core::operation
+/// [`Core::begin_operation`]: super::Core::begin_operation
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     pub(super) number: u64,

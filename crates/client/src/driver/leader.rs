@@ -103,10 +103,10 @@ impl LeaderFollower {
         id: CallId,
         waiter: &Arc<Waiter>,
     ) -> Woken {
-        let mut told = false;
+        let mut chosen = false;
         loop {
             if let Some(woken) = waiter.take() {
-                if told {
+                if chosen {
                     // Another thread has made this call the leader, but the call ends now.
                     self.pass_on();
                 }
@@ -121,7 +121,7 @@ impl LeaderFollower {
                 Led::Follows => self.follow(guard, id, waiter),
             };
             match woken {
-                Woken::Lead => told = true,
+                Woken::Lead => chosen = true,
                 woken => return woken,
             }
         }
@@ -195,8 +195,8 @@ impl LeaderFollower {
     /// Waits while another thread leads.
     fn follow(&self, guard: &SignalGuard, id: CallId, waiter: &Arc<Waiter>) -> Woken {
         let woken = waiter.wait(guard, None);
-        let told = self.followers().remove(&id).is_none();
-        if told && !matches!(woken, Woken::Lead) {
+        let chosen = self.followers().remove(&id).is_none();
+        if chosen && !matches!(woken, Woken::Lead) {
             waiter.refuse_lead();
             self.pass_on();
         }

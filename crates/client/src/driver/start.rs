@@ -8,8 +8,8 @@ use super::shared::{Shared, State};
 use super::sockets::Sockets;
 use super::{Host, SignalGuard};
 use crate::application::app_id;
-use crate::core::{Application, CoreOptions, Told};
-use crate::list::{self, Asked, Whole};
+use crate::core::{Application, CoreOptions, Member};
+use crate::list::{self, Candidate, Whole};
 use crate::options::{ConnectError, Options};
 use crate::wire::{Attr, ExportId, NAME_MAX};
 use std::mem;
@@ -61,7 +61,7 @@ impl Host {
             let left = until.saturating_duration_since(Instant::now());
             let refused = state.peers.iter().all(|peer| peer.refused);
             match refused || left.is_zero() || self.shared.is_closed() {
-                true => Break(Err(list::nobody(&asked(addresses, state)))),
+                true => Break(Err(list::nobody(&candidates(addresses, state)))),
                 false => Continue(left),
             }
         })
@@ -69,12 +69,16 @@ impl Host {
 
     /// Waits until each forwarder has answered who it is or cannot be reached. Where none has
     /// answered it waits until `until`; else those without an answer have [`SILENCE_MAX`] more.
-    fn told(&self, addresses: &[String], until: Instant) -> Result<Vec<Asked>, ConnectError> {
+    fn candidates(
+        &self,
+        addresses: &[String],
+        until: Instant,
+    ) -> Result<Vec<Candidate>, ConnectError> {
         let mut first = None;
         self.shared.watch_sessions(|state| {
-            let told = state.core.roll();
-            let here = told.iter().any(|told| matches!(told, Told::Here(_)));
-            let silent = told.iter().any(|told| matches!(told, Told::Silent));
+            let members = state.core.members();
+            let here = members.iter().any(|it| matches!(it, Member::Known(_)));
+            let silent = members.iter().any(|it| matches!(it, Member::Silent));
             let refused = state.peers.iter().all(|peer| peer.refused);
             let now = Instant::now();
             let until = match here {
@@ -83,7 +87,7 @@ impl Host {
             };
             let left = until.saturating_duration_since(now);
             match (here && !silent) || refused || left.is_zero() || self.shared.is_closed() {
-                true => Break(Ok(asked(addresses, state))),
+                true => Break(Ok(candidates(addresses, state))),
                 false => Continue(left),
             }
         })
@@ -212,12 +216,12 @@ fn once(
     let whole = checked.complete(&learned)?;
     for (index, address) in whole.forwarders.iter().enumerate() {
         let mut all = asked.iter().chain(&learned);
-        let found = all.find(|asked| asked.address == *address);
-        if let Some(asked) = found.filter(|asked| !matches!(asked.told, Told::Here(_))) {
+        let found = all.find(|candidate| candidate.address == *address);
+        if let Some(down) = found.filter(|it| !matches!(it.member, Member::Known(_))) {
             tracing::warn!(
                 forwarder = index,
                 %address,
-                trouble = list::trouble_of(asked),
+                trouble = list::trouble_of(down),
                 "a forwarder is down; it is checked when it comes"
             );
         }
@@ -231,10 +235,10 @@ fn ask(
     options: &Options,
     addresses: Vec<String>,
     until: Instant,
-) -> Result<Vec<Asked>, ConnectError> {
+) -> Result<Vec<Candidate>, ConnectError> {
     let options = Options {
         forwarders: addresses,
-        // The roll call transfers no payload.
+        // Who asks transfers no payload.
         shared_memory_bytes: 0,
         ..options.clone()
     };
@@ -243,22 +247,22 @@ fn ask(
         ..core_options(&options)?
     };
     let host = Host::set_up(&options, core)?;
-    let asked = host.told(&options.forwarders, until);
+    let candidates = host.candidates(&options.forwarders, until);
     host.shutdown();
-    asked
+    candidates
 }
 
 /// What the client knows of the forwarders at these addresses.
-fn asked(addresses: &[String], state: &State) -> Vec<Asked> {
-    let told = state.core.roll();
+fn candidates(addresses: &[String], state: &State) -> Vec<Candidate> {
+    let members = state.core.members();
     let each = addresses.iter().zip(&state.peers).enumerate();
-    let asked = each.map(|(index, (address, peer))| Asked {
+    let candidates = each.map(|(index, (address, peer))| Candidate {
         address: address.clone(),
-        told: told.get(index).cloned().unwrap_or_default(),
+        member: members.get(index).cloned().unwrap_or_default(),
         refused: peer.refused,
         trouble: peer.trouble.clone(),
     });
-    asked.collect()
+    candidates.collect()
 }
 
 /// Prepares libfabric for its addresses, before the time to connect begins.

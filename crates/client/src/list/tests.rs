@@ -30,19 +30,19 @@ fn reply(index: u16, seats: u16) -> HelloReply {
     }
 }
 
-fn tells(address: &str, told: HelloReply) -> Asked {
-    Asked {
+fn tells(address: &str, hello: HelloReply) -> Candidate {
+    Candidate {
         address: address.to_string(),
-        told: Told::Here(Box::new(told)),
+        member: Member::Known(Box::new(hello)),
         refused: false,
         trouble: String::new(),
     }
 }
 
-fn down(address: &str) -> Asked {
-    Asked {
+fn down(address: &str) -> Candidate {
+    Candidate {
         address: address.to_string(),
-        told: Told::Away,
+        member: Member::Unreachable,
         refused: false,
         trouble: "Connection refused".to_string(),
     }
@@ -58,11 +58,11 @@ fn listing(of: &[(u16, &[&str])]) -> Box<[Listed]> {
 }
 
 /// The whole list from what was asked, where nothing else answers.
-fn list(asked: &[Asked]) -> Result<Vec<String>, ConnectError> {
+fn list(asked: &[Candidate]) -> Result<Vec<String>, ConnectError> {
     Ok(check(asked)?.complete(&[])?.forwarders)
 }
 
-fn refusal(asked: &[Asked]) -> String {
+fn refusal(asked: &[Candidate]) -> String {
     list(asked).expect_err("it does not fit").to_string()
 }
 
@@ -83,17 +83,17 @@ fn one_that_is_down_keeps_its_place() {
     let shuffled = [down("b"), tells("c", reply(2, 3)), tells("a", reply(0, 3))];
     assert_eq!(list(&shuffled).expect("it fits"), ["a", "b", "c"]);
     // Two of an unordered list have the places that others tell.
-    let told = HelloReply {
+    let hello = HelloReply {
         forwarders: listing(&[(1, &["b"]), (2, &["c"])]),
         ..reply(0, 3)
     };
-    let two = [down("c"), down("b"), tells("a", told)];
+    let two = [down("c"), down("b"), tells("a", hello)];
     assert_eq!(list(&two).expect("it fits"), ["a", "b", "c"]);
 }
 
 #[test]
 fn one_address_is_enough_where_the_others_are_told() {
-    let told = HelloReply {
+    let hello = HelloReply {
         forwarders: listing(&[
             (0, &["unix:/run/f0", "tcp:io0:4600"]),
             (1, &["tcp:io1:4600"]),
@@ -101,7 +101,7 @@ fn one_address_is_enough_where_the_others_are_told() {
         ]),
         ..reply(1, 3)
     };
-    let asked = [tells("tcp:10.0.0.2:4600", told)];
+    let asked = [tells("tcp:10.0.0.2:4600", hello)];
     let checked = check(&asked).expect("it fits");
     // A path is of use on its own node only.
     let of = |address: &str| vec![address.to_string()];
@@ -119,11 +119,11 @@ fn one_address_is_enough_where_the_others_are_told() {
 
 #[test]
 fn of_several_addresses_the_one_that_answers_is_taken() {
-    let told = HelloReply {
+    let hello = HelloReply {
         forwarders: listing(&[(1, &["tcp:old:1", "tcp:new:1"])]),
         ..reply(0, 2)
     };
-    let checked = check(&[tells("tcp:a:1", told)]).expect("it fits");
+    let checked = check(&[tells("tcp:a:1", hello)]).expect("it fits");
     let stranger = HelloReply {
         export: ExportId(9),
         ..reply(1, 2)
@@ -140,14 +140,14 @@ fn of_several_addresses_the_one_that_answers_is_taken() {
 
 #[test]
 fn a_wrong_address_is_told_and_takes_nobodys_place() {
-    let told = || HelloReply {
+    let hello = || HelloReply {
         forwarders: listing(&[(0, &["tcp:a:1"]), (1, &["tcp:b:1"])]),
         ..reply(0, 2)
     };
     // In the place of forwarder 1, and in that of forwarder 0.
     for asked in [
-        [tells("tcp:a:1", told()), down("tcp:wrong:1")],
-        [down("tcp:wrong:1"), tells("tcp:a:1", told())],
+        [tells("tcp:a:1", hello()), down("tcp:wrong:1")],
+        [down("tcp:wrong:1"), tells("tcp:a:1", hello())],
     ] {
         let checked = check(&asked).expect("it fits");
         assert_eq!(checked.missing(), [(1, vec!["tcp:b:1".to_string()])]);
@@ -166,7 +166,7 @@ fn a_wrong_address_is_told_and_takes_nobodys_place() {
         assert!(words.iter().all(|word| line.contains(word)), "{line}");
     }
     // Where forwarder 1 does not answer either, the address may be another name of it.
-    let asked = [tells("tcp:a:1", told()), down("tcp:alias:1")];
+    let asked = [tells("tcp:a:1", hello()), down("tcp:alias:1")];
     let whole = check(&asked).and_then(|it| it.complete(&[down("tcp:b:1")]));
     let whole = whole.expect("it is whole");
     assert_eq!(whole.forwarders, ["tcp:a:1", "tcp:alias:1"]);
@@ -239,8 +239,8 @@ fn a_stranger_is_told_by_name() {
 
 #[test]
 fn one_that_refuses_is_told_and_one_that_is_full_is_as_good_as_down() {
-    let refuses = |errno| Asked {
-        told: Told::Refused(Errno(errno)),
+    let refuses = |errno| Candidate {
+        member: Member::Refused(Errno(errno)),
         refused: true,
         trouble: Errno(errno).to_string(),
         ..down("b")

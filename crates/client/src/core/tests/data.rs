@@ -86,7 +86,7 @@ fn parts_of_a_collective_say_what_it_is_on_all_clients() {
     };
     let operation = rig
         .core
-        .operation(wall_ns, file(7), extent, Some(collective));
+        .begin_operation(wall_ns, file(7), extent, Some(collective));
     let operation = operation.expect("forwarders are known");
     assert_eq!((operation.number, operation.shuffle_us), (1 << 63 | 9, 500));
 }
