@@ -14,8 +14,9 @@ use std::collections::BTreeSet;
 /// Number of outstanding requests of a session from which on further connections are of use.
 const BUSY: usize = 2;
 
+/// How far the session has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Link {
+enum Stage {
     #[default]
     Down,
     Connecting,
@@ -31,7 +32,7 @@ enum Link {
 /// The client's side of a session with one forwarder.
 #[derive(Default)]
 pub(super) struct Session {
-    link: Link,
+    stage: Stage,
     incarnation: u64,
     credits: usize,
     pipelining: Pipelining,
@@ -57,7 +58,7 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn is_open(&self) -> bool {
-        self.link == Link::Open
+        self.stage == Stage::Open
     }
 
     /// Number of the connection.
@@ -94,16 +95,16 @@ impl Core {
     /// Opens a connection to the forwarder, if there is none.
     pub(super) fn connect(&mut self, forwarder: usize) {
         let session = &mut self.sessions[forwarder];
-        if session.link == Link::Down && self.ending.is_none() {
-            session.link = Link::Connecting;
+        if session.stage == Stage::Down && self.ending.is_none() {
+            session.stage = Stage::Connecting;
             self.outputs.push_back(Output::Connect { forwarder });
         }
     }
 
     pub(super) fn disconnect(&mut self, forwarder: usize) {
         let session = &mut self.sessions[forwarder];
-        if session.link != Link::Down {
-            session.link = Link::Down;
+        if session.stage != Stage::Down {
+            session.stage = Stage::Down;
             self.outputs.push_back(Output::Disconnect { forwarder });
         }
     }
@@ -138,7 +139,7 @@ impl Core {
 
     /// Sends a hello on a new connection.
     pub(super) fn connected(&mut self, forwarder: usize, proof: Box<[u8]>) {
-        if self.sessions[forwarder].link != Link::Connecting || self.ending.is_some() {
+        if self.sessions[forwarder].stage != Stage::Connecting || self.ending.is_some() {
             return;
         }
         let id = self.next_id();
@@ -147,7 +148,7 @@ impl Core {
         session.introduced.clear();
         session.introducing.clear();
         session.joins = false;
-        session.link = Link::Greeting {
+        session.stage = Stage::Greeting {
             hello: id,
             at: self.now,
             wall: self.wall,
@@ -199,7 +200,7 @@ impl Core {
 
     /// Handles the reply to the hello; false if the reply is another one.
     pub(super) fn is_greeting(&mut self, forwarder: usize, reply: &Reply) -> bool {
-        let Link::Greeting { hello, at, wall } = self.sessions[forwarder].link else {
+        let Stage::Greeting { hello, at, wall } = self.sessions[forwarder].stage else {
             return false;
         };
         if reply.id != hello {
@@ -296,7 +297,7 @@ impl Core {
     /// Records what the reply to a hello grants.
     fn epoch_of_hello(&mut self, forwarder: usize, granted: &HelloReply, middle: u64) {
         let session = &mut self.sessions[forwarder];
-        session.link = Link::Open;
+        session.stage = Stage::Open;
         session.credits = granted.credits as usize;
         session.connections = granted.connections.min(self.options.connections);
         session.pipelining = granted.pipeline.mode;
@@ -399,7 +400,7 @@ impl Core {
 
     /// Handles a connection that has ended or could not be made.
     pub(super) fn connection_lost(&mut self, forwarder: usize) {
-        self.sessions[forwarder].link = Link::Down;
+        self.sessions[forwarder].stage = Stage::Down;
         match self.options.asks && self.ending.is_none() {
             true => self.member_lost(forwarder, None),
             false => self.lost(forwarder),
@@ -463,7 +464,7 @@ impl Core {
     /// answer and the client tries another beside it.
     pub(super) fn discover(&mut self) {
         let (tried, _) = self.discovering;
-        let silent = self.sessions[tried].link != Link::Down;
+        let silent = self.sessions[tried].stage != Stage::Down;
         let next = (tried + usize::from(silent)) % self.sessions.len();
         self.discovering = (next, Some(self.now + SILENCE_MAX));
         self.connect(next);
