@@ -6,7 +6,6 @@
 
 mod data;
 mod files;
-mod locks;
 mod names;
 
 pub use self::data::{Pending, Room};

@@ -1,9 +1,10 @@
-//! Open files, and calls on their bytes other than reads and writes.
+//! Open files, calls on their bytes other than reads and writes, and advisory locks on them.
 
 use super::{Client, Context, Errno};
-use crate::wire::{Extent, Handle, Op, Outcome};
+use crate::wire::{Extent, Handle, Lock, LockFamily, Op, Outcome};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An open file. It keeps the file alive after its last name is gone. Dropping it closes the file
 /// in the background.
@@ -120,20 +121,60 @@ impl Client {
         offset: u64,
         whence: u32,
     ) -> Result<u64, Errno> {
-        match self
-            .call(
-                ctx,
-                Op::Seek {
-                    handle,
-                    offset,
-                    whence,
-                },
-                Bytes::new(),
-            )?
-            .outcome
-        {
+        let op = Op::Seek {
+            handle,
+            offset,
+            whence,
+        };
+        match self.call(ctx, op, Bytes::new())?.outcome {
             Outcome::Offset(offset) => Ok(offset),
             _ => Err(Errno::IO),
         }
+    }
+}
+
+/// Advisory locks.
+impl Client {
+    /// Sets or releases a lock. With `wait` the call blocks until a forwarder grants the lock or
+    /// the caller cancels (EINTR); it has no timeout. The client remembers the locks it holds, and
+    /// reclaims them after a seat has changed hands.
+    pub fn set_lock(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        lock: Lock,
+        wait: bool,
+    ) -> Result<(), Errno> {
+        let op = Op::SetLock {
+            handle,
+            lock,
+            wait,
+            reclaim: false,
+        };
+        if !wait {
+            return self.call_done(ctx, op);
+        }
+        let timeout = Some(Duration::ZERO);
+        let ctx = ctx.clone();
+        self.call_done(&Context { timeout, ..ctx }, op)
+    }
+
+    /// A lock that conflicts with `lock`, if there is any.
+    pub fn test_lock(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        lock: Lock,
+    ) -> Result<Option<Lock>, Errno> {
+        let op = Op::TestLock { handle, lock };
+        match self.call(ctx, op, Bytes::new())?.outcome {
+            Outcome::Lock(lock) => Ok(lock),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Releases all locks of an owner, in the background: never waits for a forwarder.
+    pub fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64) {
+        self.host.drop_locks(handle, family, owner);
     }
 }
