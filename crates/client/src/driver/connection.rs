@@ -183,14 +183,13 @@ impl Connection {
                 queue.kicked = false;
                 return;
             }
+            let mut spare = mem::take(&mut queue.spare);
             drop(queue);
-            let wrote = self.write(&mut batch);
+            let wrote = self.write(&mut batch, &mut spare);
             queue = self.queue();
+            queue.spare = spare;
             match wrote {
-                Ok(mut heads) => {
-                    heads.truncate(SPARE_MAX.saturating_sub(queue.spare.len()));
-                    queue.spare.append(&mut heads);
-                }
+                Ok(()) => {}
                 Err(error)
                     if error.kind() == ErrorKind::WouldBlock && mem::take(&mut queue.kicked) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -254,8 +253,9 @@ impl Connection {
         }
     }
 
-    /// Writes frames from the front once; returns the buffers of those that are written whole.
-    fn write(&self, batch: &mut Outbox<Payload>) -> io::Result<Vec<Vec<u8>>> {
+    /// Writes frames from the front once. Adds to `spare` the buffers of those that are written
+    /// whole.
+    fn write(&self, batch: &mut Outbox<Payload>, spare: &mut Vec<Vec<u8>>) -> io::Result<()> {
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
         // A descriptor goes with the first byte of its frame.
         let offers = batch.payloads().next().is_some_and(|it| it.offers) && !batch.has_begun();
@@ -266,9 +266,12 @@ impl Connection {
         let arena = self.arena.as_ref().filter(|_| offers);
         let descriptor = arena.map(|arena| arena.fd().as_fd());
         let sent = self.stream.send(&pieces[..count], false, descriptor)?;
-        let mut heads = Vec::new();
-        batch.advance(sent, |head, _| heads.push(head));
-        Ok(heads)
+        batch.advance(sent, |head, _| {
+            if spare.len() < SPARE_MAX {
+                spare.push(head);
+            }
+        });
+        Ok(())
     }
 
     fn kept(&self) -> MutexGuard<'_, BTreeMap<u64, Kept>> {
