@@ -2,10 +2,11 @@
 //! the steps of a request.
 //!
 //! The forwarder checks a request in this order: its session ([`receive`], [`sessions`]), its seat
-//! and reply slot, and the client's right to the file ([`seat_gate`]). Reads, writes and operations
-//! on a whole file (fsync, truncate, fallocate) then pass the scheduler ([`data_requests`]). Other operations on the back end do
-//! not ([`operation_jobs`]). The host's storage executes both as jobs. The rest the forwarder
-//! answers from its own tables ([`open_files`], [`seat_locks`]). [`seat_gate`] sends every reply.
+//! and reply slot ([`seat_gate`]), and the client's right to the file ([`permissions`]). Reads,
+//! writes and operations on a whole file (fsync, truncate, fallocate) then pass the scheduler
+//! ([`data_requests`]). Other operations on the back end do not ([`operation_jobs`]). The host's
+//! storage executes both as jobs. The rest the forwarder answers from its own tables
+//! ([`open_files`], [`seat_locks`]). [`seat_gate`] sends every reply.
 
 mod applications;
 mod aside;
@@ -15,16 +16,14 @@ mod effective_shares;
 mod ill;
 mod open_files;
 mod operation_jobs;
-mod pending_request;
+mod permissions;
 mod receive;
 mod seat_gate;
 mod seat_holding;
 mod seat_locks;
 mod seat_loss;
-mod seat_state;
 mod served_facts;
 mod sessions;
-mod slot_pool;
 mod status;
 
 use crate::advisory_locks::Locks;
@@ -43,12 +42,11 @@ use effective_shares::EffectiveShares;
 use ill::BackEnd;
 use open_files::OpenFiles;
 use operation_jobs::NameQueues;
-use pending_request::{Key, Pending, Slab};
+use receive::{Key, Pending, Pool};
+use seat_gate::Seats;
 use seat_loss::Lease;
-use seat_state::Seats;
 use served_facts::Noted;
 use sessions::{Client, Connection};
-use slot_pool::Pool;
 use tidegate_sched::{OptionsError, Scheduler, Time};
 use tidegate_wire::{Handle, Listed, Op, Outcome, Request, Status};
 
@@ -495,5 +493,73 @@ fn payload_bytes(request: &Request, memory: PayloadMemory) -> Result<u64, &'stat
             0 => Ok(0),
             _ => Err("payload with an operation that has none"),
         },
+    }
+}
+
+/// Values by number. A number that was freed is given again first, without an allocation.
+pub(super) struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    pub(super) fn new() -> Slab<T> {
+        Slab {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(super) fn insert(&mut self, value: T) -> u32 {
+        match self.free.pop() {
+            Some(at) => {
+                self.places[at as usize] = Some(value);
+                at
+            }
+            None => {
+                let at = u32::try_from(self.places.len()).expect("bounded by credits and sessions");
+                self.places.push(Some(value));
+                at
+            }
+        }
+    }
+
+    /// The numbers of the values that are there.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        let places = self.places.iter().enumerate();
+        let taken = places.filter_map(|(at, place)| place.is_some().then_some(at as u32));
+        taken.collect()
+    }
+
+    pub(super) fn get(&self, at: u32) -> Option<&T> {
+        self.places.get(at as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.places.get_mut(at as usize)?.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, at: u32) -> Option<T> {
+        let value = self.places.get_mut(at as usize)?.take()?;
+        self.free.push(at);
+        Some(value)
+    }
+}
+
+impl<T> core::ops::Index<u32> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, at: u32) -> &T {
+        self.get(at).expect("the place is taken")
+    }
+}
+
+impl<T> core::ops::IndexMut<u32> for Slab<T> {
+    fn index_mut(&mut self, at: u32) -> &mut T {
+        self.get_mut(at).expect("the place is taken")
     }
 }

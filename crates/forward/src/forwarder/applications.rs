@@ -1,7 +1,7 @@
 //! The applications that clients have named, with their users, jobs and projects.
 
 use super::Forwarder;
-use super::pending_request::Key;
+use super::receive::Key;
 use super::sessions::Introduced;
 use crate::back_end_files::Errno;
 use alloc::collections::BTreeMap;

@@ -6,7 +6,7 @@
 //! asked for earlier, the forwarder releases it at once. The order holds until the process ends.
 
 use super::Forwarder;
-use super::pending_request::Key;
+use super::receive::Key;
 use crate::back_end_files::Errno;
 use tidegate_wire::{Outcome, Status};
 

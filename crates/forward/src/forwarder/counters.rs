@@ -2,7 +2,7 @@
 //! throughput of the back end.
 
 use super::Forwarder;
-use super::pending_request::{Dispatch, Pending};
+use super::receive::{Dispatch, Pending};
 use crate::back_end_files::Errno;
 use crate::host::HostCounts;
 use alloc::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Reads and writes: hands their extents to the scheduler, its batches to the host, and the results
 //! of batches to their requests.
 
-use super::pending_request::{Dispatch, Key, Pending, whole_file};
+use super::receive::{Dispatch, Key, Pending};
 use super::{Forwarder, IoPart, Running};
 use crate::back_end_files::Access;
 use crate::host::Job;
@@ -9,7 +9,7 @@ use crate::reply_table;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use tidegate_sched::{AppId, Direction, FileId, Input, Output, Request, RequestId, Time};
-use tidegate_wire::{Lens, Outcome, Pipelining, Status};
+use tidegate_wire::{Handle, Lens, Op, Outcome, Status};
 
 /// The scheduler's name for extent number `index` of an outstanding request.
 fn request_id(key: Key, index: usize) -> RequestId {
@@ -68,14 +68,6 @@ impl SerialTransfers {
 
 fn transfer(pending: &Pending) -> Transfer {
     (pending.client, pending.hints.operation)
-}
-
-/// Whether a request is a chunk of a transfer whose chunks the forwarder executes one at a time.
-pub(super) fn is_serial_chunk(pending: &Pending, mode: Pipelining) -> bool {
-    let Some((_, extents)) = pending.op().data() else {
-        return false;
-    };
-    mode == Pipelining::Serial && pending.hints.operation_bytes > extents.bytes()
 }
 
 impl Forwarder {
@@ -449,6 +441,13 @@ impl Forwarder {
             },
         }
     }
+}
+
+/// The file that a whole-file operation writes, as the scheduler counts it.
+fn whole_file(op: &Op) -> Option<Handle> {
+    let [file, _] = op.files();
+    file.filter(|_| Dispatch::of(op) == Dispatch::WholeFile)
+        .map(|(handle, _)| handle)
 }
 
 #[cfg(test)]

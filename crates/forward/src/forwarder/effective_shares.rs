@@ -6,7 +6,7 @@
 
 use super::Forwarder;
 use super::applications::Application;
-use super::pending_request::Key;
+use super::receive::Key;
 use crate::back_end_files::Errno;
 use crate::host::{Config, Output, PolicyId};
 use crate::share_rules::{Identity, Rules};

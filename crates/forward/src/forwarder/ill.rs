@@ -1,7 +1,7 @@
 //! What is wrong with the back end, for the status: as the host reports it, and as the errors of
 //! calls to the back end show.
 
-use super::pending_request::{Dispatch, Key};
+use super::receive::{Dispatch, Key};
 use super::{Forwarder, Running};
 use crate::back_end_files::{Access, Errno};
 use crate::host::JobResult;

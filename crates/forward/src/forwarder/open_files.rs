@@ -4,7 +4,7 @@
 //! a file. While the host executes the last close, new opens of the file wait. An open that the
 //! host is executing counts as an open.
 
-use super::pending_request::Key;
+use super::receive::Key;
 use super::{Forwarder, Running};
 use crate::host::Job;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};

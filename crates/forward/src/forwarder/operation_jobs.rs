@@ -1,11 +1,12 @@
-//! Operations that the host executes as jobs, and the order of those that change names.
+//! Operations that do not pass the scheduler: the forwarder executes some on its own tables, and
+//! the host executes the others as jobs. Those that change names keep an order.
 
-use super::pending_request::{Dispatch, Key, directories};
+use super::receive::{Dispatch, Key};
 use super::{Forwarder, Running};
 use crate::back_end_files::Access;
 use crate::host::Job;
 use alloc::collections::{BTreeMap, VecDeque};
-use tidegate_wire::{Handle, OpKind, Outcome, Status};
+use tidegate_wire::{FileUse, Handle, Op, OpKind, Outcome, Status};
 
 /// For each directory a queue of the requests that change its names, in order of arrival. A request
 /// is in the queue of each of its directories, and runs when it is the first in all of them. Since
@@ -51,6 +52,30 @@ impl NameQueues {
 }
 
 impl Forwarder {
+    /// Executes an operation on the forwarder's own tables.
+    pub(super) fn run_local(&mut self, key: Key) {
+        match self.requests[key].op() {
+            Op::Close { handle, open } => {
+                let (handle, open) = (*handle, *open);
+                self.close_file(key, handle, open);
+            }
+            Op::ReclaimDone => {
+                let pending = &self.requests[key];
+                let (seat, client) = (pending.seat, pending.client);
+                self.answer(key, Ok(Outcome::Done));
+                self.reclaim_done(seat, client);
+            }
+            Op::Open { .. } | lock_ops!() => self.lock_operation(key),
+            session_ops!()
+            | path_ops!()
+            | look_ops!()
+            | name_ops!()
+            | attribute_ops!()
+            | content_ops!()
+            | data_ops!() => unreachable!("its dispatch is another"),
+        }
+    }
+
     pub(super) fn begin_names(&mut self, key: Key) {
         let directories = directories(self.requests[key].op()).expect("its dispatch says so");
         if self.names.enter(key, directories) {
@@ -123,4 +148,13 @@ impl Forwarder {
             }
         }
     }
+}
+
+/// The directories whose names an operation changes.
+fn directories(op: &Op) -> Option<(Handle, Option<Handle>)> {
+    let names = |file: &(Handle, FileUse)| file.1 == FileUse::Names;
+    let [one, other] = op.files().map(|file| file.filter(names));
+    let (one, _) = one?;
+    let other = other.map(|(handle, _)| handle);
+    Some((one, other.filter(|other| *other != one)))
 }

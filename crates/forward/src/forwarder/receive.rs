@@ -1,16 +1,24 @@
 //! Receives requests: ends the session of a client that breaks the protocol's rules, recognises
 //! repetitions of outstanding requests, and passes all others on to where they are executed.
+//!
+//! A request is kept as [`Pending`] from its arrival until its reply. Its payload has a slot of the
+//! [`Pool`] from before the host reads the payload until after the host has sent or written it.
+
+#[cfg(test)]
+mod tests;
 
 use super::Forwarder;
-use super::data_requests::is_serial_chunk;
-use super::pending_request::{Dispatch, Key, Pending};
 use crate::back_end_files::Errno;
 use crate::host::{Config, ConnId, Output, SlotId};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::vec::Vec;
+use tidegate_sched::{Direction, Time};
 use tidegate_wire::frame::{self, NOTICE};
 use tidegate_wire::{
-    EXTENTS_MAX, Extents, Handle, Layout, NAME_MAX, Named, Op, Outcome, Request, Status,
+    Caller, EXTENTS_MAX, Extent, Extents, Handle, Hints, Layout, NAME_MAX, Named, Op, OpKind,
+    Pipelining, ReplySlot, Request, Status,
 };
 
 /// The largest offset that Linux knows.
@@ -60,7 +68,7 @@ impl Forwarder {
         }
         let mut pending = Pending::new(client, state.trusted, conn, request, slot);
         pending.hints.app = state.app_of(pending.hints.app);
-        pending.serial_chunk = is_serial_chunk(&pending, state.pipelining);
+        pending.serial_chunk = pending.is_serial_chunk(state.pipelining);
         let key = self.requests.insert(pending);
         state.outstanding.insert(place, (id, key));
         if self.config.record {
@@ -83,28 +91,10 @@ impl Forwarder {
         }
     }
 
-    /// Answers operations on the session at once, and passes the others to their seat or the back
-    /// end.
+    /// Passes a request on to where it is executed.
     fn route(&mut self, key: Key) {
         match self.requests[key].op() {
-            Op::Hello(_) => unreachable!("a second hello is refused"),
-            Op::Bye => self.bye(key),
-            Op::Ping => self.answer(key, Ok(Outcome::Done)),
-            Op::Status => {
-                let text = self.status(self.is_trusted(key));
-                self.answer(key, Ok(Outcome::Text(text)));
-            }
-            Op::SetPolicy { .. } => self.set_policy(key),
-            Op::SetShares { .. } => self.set_shares(key),
-            Op::Drain { undo } => {
-                let undo = *undo;
-                self.set_aside(key, !undo);
-            }
-            Op::Application { .. } => self.introduced(key),
-            // The host answers these where it can reach memory.
-            Op::ShareMemory { .. } | Op::RegisterMemory { .. } => {
-                self.answer(key, Err(Status::Errno(Errno::EOPNOTSUPP.0)));
-            }
+            session_ops!() => self.session_operation(key),
             Op::CancelLock { request } => {
                 let request = *request;
                 self.cancel_lock(key, request);
@@ -129,25 +119,6 @@ impl Forwarder {
             return self.answer(key, Err(Status::Errno(Errno::EINVAL.0)));
         }
         self.enter_seat(key);
-    }
-
-    /// Ends the waiting of a request that has not begun; false if it has.
-    pub(super) fn stop_waiting(&mut self, key: Key) -> bool {
-        let pending = &self.requests[key];
-        if let Some(seat) = self.seats.get_mut(pending.seat)
-            && let Some(at) = seat.waiting.iter().position(|waits| *waits == key)
-        {
-            seat.waiting.remove(at);
-            return true;
-        }
-        if let Some(at) = self.parked.iter().position(|waits| *waits == key) {
-            self.parked.remove(at);
-            return true;
-        }
-        if pending.serial_chunk && self.serial_transfers.cancel(pending) {
-            return true;
-        }
-        pending.dispatch == Dispatch::Local && self.locks.cancel(key)
     }
 }
 
@@ -252,5 +223,374 @@ fn out_of_range(op: &Op) -> bool {
         Op::Append { .. } | Op::Fsync { .. } => false,
         session_ops!() | path_ops!() | look_ops!() | name_ops!() => false,
         open_ops!() | lock_ops!() => false,
+    }
+}
+
+/// Number of an outstanding request.
+pub(super) type Key = u32;
+
+/// How the forwarder executes a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dispatch {
+    /// The scheduler orders its extents.
+    Data(Direction),
+    /// The scheduler orders it as a write of the whole file.
+    WholeFile,
+    /// It waits until it is the first in the queues of one or two directories.
+    Names,
+    /// It opens a file. The host checks the client's right to do so.
+    Open,
+    /// It makes a file known to this forwarder, whichever seats that holds. The host executes it at
+    /// once.
+    ResolvePath,
+    /// The host executes it at once.
+    BackEnd,
+    /// The forwarder answers it from its own state.
+    Local,
+}
+
+/// One outstanding request, from its arrival until its reply.
+pub(super) struct Pending {
+    pub(super) client: u64,
+    /// Whether the client is trusted.
+    pub(super) trusted: bool,
+    /// The connection on which the request, or its last repetition, arrived.
+    pub(super) conn: ConnId,
+    pub(super) id: u64,
+    pub(super) seat: u16,
+    pub(super) kind: OpKind,
+    pub(super) generation: u64,
+    pub(super) epoch: u64,
+    pub(super) reply_slot: Option<ReplySlot>,
+    pub(super) caller: Option<Caller>,
+    pub(super) hints: Hints,
+    /// None while a job has it.
+    pub(super) op: Option<Op>,
+    pub(super) dispatch: Dispatch,
+    /// It looks up a name or an attribute, for which "there is none" is an ordinary answer.
+    pub(super) looks_up: bool,
+    pub(super) slot: Option<SlotId>,
+    pub(super) payload_len: u32,
+    /// Until when it waits for its seat's lock or, if it asks no seat and the lease has lapsed, for
+    /// the back end.
+    pub(super) wait_until: Option<Time>,
+    /// It has passed the gate of its seat. The forwarder releases the seat only after it.
+    pub(super) active: bool,
+    /// The forwarder answered it when it lost the seat, and keeps it until its job has ended.
+    pub(super) answered_early: bool,
+    /// The number of its reply slot in the seat's table. That slot is marked busy.
+    pub(super) reply_slot_number: Option<u32>,
+    /// Intents of the seat's last holder have been looked up for this request.
+    pub(super) resolved: bool,
+    /// How many of its extents the scheduler has not finished.
+    pub(super) parts_left: u32,
+    /// Bytes read or written of the first extent, and of the others.
+    pub(super) done_first: u32,
+    pub(super) done_rest: Vec<u32>,
+    pub(super) failure: Option<Status>,
+    /// It is a chunk of a transfer whose chunks the forwarder executes one after another.
+    pub(super) serial_chunk: bool,
+    /// Of these chunks it is the one that the forwarder is executing.
+    pub(super) chunk_runs: bool,
+    pub(super) charged_ns: u64,
+}
+
+impl Pending {
+    pub(super) fn new(
+        client: u64,
+        trusted: bool,
+        conn: ConnId,
+        request: Request,
+        slot: Option<SlotId>,
+    ) -> Pending {
+        Pending {
+            client,
+            trusted,
+            conn,
+            id: request.id,
+            seat: request.seat,
+            kind: request.op.kind(),
+            generation: request.generation,
+            epoch: request.epoch,
+            reply_slot: request.reply_slot,
+            caller: request.caller,
+            hints: request.hints.unwrap_or_default(),
+            dispatch: Dispatch::of(&request.op),
+            looks_up: matches!(request.op, Op::Lookup { .. } | Op::Getxattr { .. }),
+            op: Some(request.op),
+            slot,
+            payload_len: request.payload_len,
+            wait_until: None,
+            active: false,
+            answered_early: false,
+            reply_slot_number: None,
+            resolved: false,
+            parts_left: 0,
+            done_first: 0,
+            done_rest: Vec::new(),
+            failure: None,
+            serial_chunk: false,
+            chunk_runs: false,
+            charged_ns: 0,
+        }
+    }
+
+    pub(super) fn op(&self) -> &Op {
+        self.op.as_ref().expect("no job has the operation")
+    }
+
+    /// Whether it is a chunk of a transfer whose chunks the forwarder executes one at a time.
+    fn is_serial_chunk(&self, mode: Pipelining) -> bool {
+        let Some((_, extents)) = self.op().data() else {
+            return false;
+        };
+        mode == Pipelining::Serial && self.hints.operation_bytes > extents.bytes()
+    }
+
+    /// Whether the request asks the back end but no seat.
+    pub(super) fn is_of_no_seat(&self) -> bool {
+        let asks = self.kind == OpKind::Fsync || self.dispatch == Dispatch::ResolvePath;
+        asks && !self.active
+    }
+
+    /// Whether a data request reads or writes.
+    pub(super) fn direction(&self) -> Direction {
+        let Dispatch::Data(direction) = self.dispatch else {
+            unreachable!("only data requests have a direction");
+        };
+        direction
+    }
+
+    /// File and extent number `index` of a data request.
+    pub(super) fn extent(&self, index: usize) -> (Handle, Extent) {
+        let (handle, extents) = self.op().data().expect("only data requests have extents");
+        match index {
+            0 => (handle, extents.first),
+            _ => (handle, extents.rest[index - 1]),
+        }
+    }
+
+    /// Where in the slot the bytes of extent number `index` lie.
+    pub(super) fn slot_offset(&self, index: usize) -> u32 {
+        let Some((_, extents)) = self.op().data() else {
+            return 0;
+        };
+        let before = extents.iter().take(index).map(|extent| extent.len);
+        // The sum of all lengths was checked against the largest payload.
+        before.sum::<u64>() as u32
+    }
+}
+
+impl Dispatch {
+    pub(super) fn of(op: &Op) -> Dispatch {
+        match op {
+            Op::Read { .. } => Dispatch::Data(Direction::Read),
+            Op::Write { .. } => Dispatch::Data(Direction::Write),
+            Op::Setattr { set, .. } if set.size.is_some() => Dispatch::WholeFile,
+            content_ops!() => Dispatch::WholeFile,
+            name_ops!() => Dispatch::Names,
+            Op::Open { .. } => Dispatch::Open,
+            path_ops!() => Dispatch::ResolvePath,
+            look_ops!() | attribute_ops!() => Dispatch::BackEnd,
+            Op::Close { .. } | lock_ops!() | session_ops!() => Dispatch::Local,
+        }
+    }
+}
+
+/// The least a slot counts, which bounds the number of slots.
+const SLOT_BYTES_MIN: u64 = 4096;
+
+/// The bytes that a payload takes of the pool: the memory of its slot, a power of two, so that the
+/// next payload of similar length fits a slot that was freed.
+fn slot_bytes(len: u32) -> u64 {
+    u64::from(len).max(SLOT_BYTES_MIN).next_power_of_two()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Free,
+    /// The host is reading the payload from a connection.
+    Admitted(ConnId),
+    /// A request has the slot.
+    InHand,
+    /// A reply has the slot.
+    Sending,
+}
+
+struct Slot {
+    bytes: u64,
+    used: Use,
+}
+
+/// Accounts for the slots of all sessions' payload, so that it never exceeds the pool.
+///
+/// Connections that find no room wait in order of arrival. A later one gets room only if enough is
+/// left for those before it, so small requests do not starve a large one.
+pub(super) struct Pool {
+    slots: Vec<Slot>,
+    /// The last freed is given first: its memory is still in a cache.
+    free: Vec<u32>,
+    bytes_max: u64,
+    bytes: u64,
+    bytes_peak: u64,
+    waiting: Waiting,
+}
+
+/// Connections without room, and what they wait for.
+#[derive(Default)]
+struct Waiting {
+    /// In order of arrival.
+    places: BTreeMap<u64, u64>,
+    place_of: BTreeMap<ConnId, u64>,
+    arrivals: u64,
+    /// Of all of them.
+    bytes: u64,
+}
+
+impl Waiting {
+    /// Whether the connections that wait before this one leave it `bytes` of `room`. A host that
+    /// asks again in order of arrival gets its answer at once from the first connection that waits:
+    /// that one found no room itself.
+    fn leaves(&self, conn: ConnId, room: u64, bytes: u64) -> bool {
+        let Some(mut left) = room.checked_sub(bytes) else {
+            return false;
+        };
+        let Some(place) = self.place_of.get(&conn) else {
+            return self.bytes <= left;
+        };
+        self.places.range(..place).all(|(_, bytes)| {
+            let rest = left.checked_sub(*bytes);
+            left = rest.unwrap_or(0);
+            rest.is_some()
+        })
+    }
+
+    /// Adds a connection to those that wait, or changes the bytes that it waits for.
+    fn enter(&mut self, conn: ConnId, bytes: u64) {
+        let place = *self.place_of.entry(conn).or_insert_with(|| {
+            self.arrivals += 1;
+            self.arrivals
+        });
+        self.bytes += bytes;
+        self.bytes -= self.places.insert(place, bytes).unwrap_or(0);
+    }
+
+    fn leave(&mut self, conn: ConnId) {
+        if let Some(place) = self.place_of.remove(&conn) {
+            self.bytes -= self.places.remove(&place).unwrap_or(0);
+        }
+    }
+}
+
+impl Pool {
+    /// A pool with room for at least one payload of the largest size.
+    pub(super) fn new(bytes_max: u64, payload_max: u32) -> Pool {
+        Pool {
+            slots: Vec::new(),
+            free: Vec::new(),
+            bytes_max: bytes_max.max(slot_bytes(payload_max)),
+            bytes: 0,
+            bytes_peak: 0,
+            waiting: Waiting::default(),
+        }
+    }
+
+    /// A slot for a payload that the host is about to read from a connection. None if the pool has
+    /// no room; the connection then waits.
+    pub(super) fn admit(&mut self, conn: ConnId, len: u32) -> Option<SlotId> {
+        let bytes = slot_bytes(len);
+        if !self
+            .waiting
+            .leaves(conn, self.bytes_max - self.bytes, bytes)
+        {
+            self.waiting.enter(conn, bytes);
+            return None;
+        }
+        self.waiting.leave(conn);
+        Some(self.give(conn, bytes))
+    }
+
+    /// A slot for a payload that lies in the client's own memory.
+    pub(super) fn admit_shared(&mut self, conn: ConnId) -> SlotId {
+        self.give(conn, 0)
+    }
+
+    /// Whether a slot's payload lies in the client's own memory.
+    pub(super) fn is_shared(&self, slot: SlotId) -> bool {
+        self.slots[slot.0 as usize].bytes == 0
+    }
+
+    fn give(&mut self, conn: ConnId, bytes: u64) -> SlotId {
+        self.bytes += bytes;
+        self.bytes_peak = self.bytes_peak.max(self.bytes);
+        let slot = Slot {
+            bytes,
+            used: Use::Admitted(conn),
+        };
+        SlotId(match self.free.pop() {
+            Some(at) => {
+                self.slots[at as usize] = slot;
+                at
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        })
+    }
+
+    /// The request has arrived with its payload. False if the slot is not the connection's.
+    pub(super) fn received(&mut self, conn: ConnId, slot: SlotId) -> bool {
+        self.change(slot, Use::Admitted(conn), Use::InHand)
+    }
+
+    /// The forwarder sends a reply with the slot. False if no request has the slot.
+    pub(super) fn sending(&mut self, slot: SlotId) -> bool {
+        self.change(slot, Use::InHand, Use::Sending)
+    }
+
+    /// The host has sent the reply. False if no reply has the slot.
+    pub(super) fn sent(&mut self, slot: SlotId) -> bool {
+        self.change(slot, Use::Sending, Use::Free)
+    }
+
+    /// The request no longer needs its slot. False if no request has it.
+    pub(super) fn done(&mut self, slot: SlotId) -> bool {
+        self.change(slot, Use::InHand, Use::Free)
+    }
+
+    /// Removes a connection from those that wait, if it is one of them.
+    pub(super) fn wait_no_longer(&mut self, conn: ConnId) {
+        self.waiting.leave(conn);
+    }
+
+    /// Frees a slot that the host was reading into from a connection that has ended. One slot a
+    /// call; None if there is no more.
+    pub(super) fn closed(&mut self, conn: ConnId) -> Option<SlotId> {
+        self.waiting.leave(conn);
+        let mut slots = self.slots.iter();
+        let at = slots.position(|slot| slot.used == Use::Admitted(conn))?;
+        let slot = SlotId(at as u32);
+        self.change(slot, Use::Admitted(conn), Use::Free);
+        Some(slot)
+    }
+
+    /// Bytes in use, the most ever in use, and the limit.
+    pub(super) fn usage(&self) -> (u64, u64, u64) {
+        (self.bytes, self.bytes_peak, self.bytes_max)
+    }
+
+    fn change(&mut self, slot: SlotId, from: Use, to: Use) -> bool {
+        match self.slots.get_mut(slot.0 as usize) {
+            Some(entry) if entry.used == from => {
+                entry.used = to;
+                if to == Use::Free {
+                    self.bytes -= entry.bytes;
+                    self.free.push(slot.0);
+                }
+                true
+            }
+            _ => false,
+        }
     }
 }

@@ -1,32 +1,336 @@
-//! The gate of a seat: checks generation and reply slot of each request to a seat that this
-//! forwarder serves, and whether its client may read or write the file. Every reply leaves through
-//! this file.
+//! A seat, and its gate: generation and reply slot of each request to a seat that this forwarder
+//! serves are checked here. Every reply leaves through this file.
 //!
-//! A forwarder of root reads and writes data with its own rights, so it must check those of the
-//! client. A client is trusted to check its callers itself if it runs as root or as the forwarder's
-//! user, or if it has proved the secret. Any other client must have opened the file here as its own
-//! user, or access(2) must allow the access to that user; the forwarder asks this once for each
-//! file and direction. The owner of a file may always read and write it, as open(2) allows the
-//! creator of a file.
+//! A seat as this forwarder sees it has a state, a reply table, and the clients that have reply
+//! slots there. Before a request passes on, its client must have the right to the file
+//! ([`super::permissions`]).
 
+use super::Forwarder;
 use super::ill::is_away;
-use super::pending_request::{Dispatch, Key, Pending};
-use super::seat_holding::TAKING_NS;
-use super::seat_state::State;
-use super::{Forwarder, Running};
-use crate::back_end_files::{Access, Errno};
-use crate::host::{ConnId, Job, Output};
-use crate::reply_table::{self, ReplySlotState};
-use alloc::collections::BTreeSet;
-use tidegate_wire::{FileUse, Handle, LockKind, Op, OpKind, Outcome, Reply, ReplyKind, Status};
+use super::receive::{Dispatch, Key, Pending};
+use crate::back_end_files::Errno;
+use crate::host::{ConnId, Output};
+use crate::reply_table::{self, ALL_VACANT, CLIENTS_MAX, ReplySlotState, SeatTable};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use tidegate_sched::Time;
+use tidegate_wire::{LockKind, Op, OpKind, Outcome, Reply, ReplyKind, Status};
 
 const EPROTO: u16 = 71;
 /// How long requests wait for the lock of this forwarder's own seat.
 const OWN_WAIT_NS: u64 = 100_000_000;
-/// Files and directions that the forwarder remembers for one client.
-const ALLOWED_MAX: usize = 4096;
-const R_OK: u32 = 4;
-const W_OK: u32 = 2;
+/// How long requests wait for the lock of another forwarder's seat. The host answers sooner, unless
+/// the back end hangs.
+pub(super) const TAKING_NS: u64 = 1_000_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Another forwarder holds it, or none does.
+    Released,
+    /// The host was asked for the lock, at that time.
+    Taking(Time),
+    /// The lock is held; intents in the table are being looked up.
+    Resolving,
+    /// The lock is held, and requests are served.
+    Held,
+    /// Its owner wants it, or the forwarder stops: what was accepted is finished.
+    Draining,
+    /// Another forwarder may hold it by now: its outstanding requests end.
+    Lost,
+}
+
+/// One seat of the layout, held or not.
+pub(super) struct Seat {
+    pub(super) state: State,
+    pub(super) generation: u64,
+    pub(super) table: Option<Arc<dyn SeatTable>>,
+    pub(super) clients: BTreeMap<u64, Seated>,
+    /// Which blocks of the table are taken; those behind the last are free, and it is taken.
+    pub(super) blocks: Vec<bool>,
+    /// No block before this one is free.
+    pub(super) free_from: usize,
+    /// Reply slots of blocks from here on have been given back, or were never used.
+    pub(super) used_end: usize,
+    /// Requests that wait for the seat.
+    pub(super) waiting: VecDeque<Key>,
+    /// Until when clients may reclaim locks; None outside of grace.
+    pub(super) grace_until: Option<Time>,
+    /// Grace lasts for its whole time, because the table does not say which clients may reclaim.
+    pub(super) whole_grace: bool,
+    /// When the clients lose their reply slots that the last holder knew and that have sent no
+    /// request to this holder.
+    pub(super) unseen_clients_expire_at: Option<Time>,
+    /// Reply slots whose intents could not be looked up so far.
+    pub(super) unresolved: Vec<u32>,
+    pub(super) resolving: u32,
+    /// Requests and jobs that must end before the seat is released.
+    pub(super) active: u32,
+    /// The table marks clients as holders, and these marks do not yet outlive the node.
+    pub(super) marks_changed: bool,
+    /// A job is persisting the marks.
+    pub(super) persisting: bool,
+    /// Requests that the forwarder answers when the marks are next persisted.
+    pub(super) answers: Vec<(Key, Result<Outcome, Status>)>,
+}
+
+/// The seats that are not released. They are few, however many the layout has.
+pub(super) struct Seats {
+    seats: BTreeMap<u16, Seat>,
+    released: Seat,
+    /// How many of them are lost.
+    lost: usize,
+}
+
+impl Seats {
+    /// All are released.
+    pub(super) fn new() -> Seats {
+        Seats {
+            seats: BTreeMap::new(),
+            released: Seat::released(),
+            lost: 0,
+        }
+    }
+
+    /// A seat, unless it is released and so has nothing to change.
+    pub(super) fn get_mut(&mut self, seat: u16) -> Option<&mut Seat> {
+        self.seats.get_mut(&seat)
+    }
+
+    /// A seat that is taken or held, or will be.
+    pub(super) fn entry(&mut self, seat: u16) -> &mut Seat {
+        self.seats.entry(seat).or_insert_with(Seat::released)
+    }
+
+    /// The seat is released again.
+    pub(super) fn remove(&mut self, seat: u16) {
+        let seat = self.seats.remove(&seat);
+        self.lost -= usize::from(seat.is_some_and(|seat| seat.state == State::Lost));
+    }
+
+    /// Marks a seat as lost, which it stays until it is released.
+    pub(super) fn lose(&mut self, seat: u16) {
+        self.entry(seat).state = State::Lost;
+        self.lost += 1;
+    }
+
+    /// Whether any seat is lost. Every request looks here first, because it costs least.
+    pub(super) fn any_lost(&self) -> bool {
+        self.lost > 0
+    }
+
+    /// The seats that are not released, by number.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u16, &Seat)> {
+        self.seats.iter().map(|(number, seat)| (*number, seat))
+    }
+
+    /// The same, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Seat> {
+        self.seats.values_mut()
+    }
+
+    /// Their numbers.
+    pub(super) fn numbers(&self) -> Vec<u16> {
+        self.seats.keys().copied().collect()
+    }
+
+    pub(super) fn all_released(&self) -> bool {
+        self.seats.is_empty()
+    }
+}
+
+impl core::ops::Index<u16> for Seats {
+    type Output = Seat;
+
+    fn index(&self, seat: u16) -> &Seat {
+        self.seats.get(&seat).unwrap_or(&self.released)
+    }
+}
+
+/// A client with a block in the seat's table.
+pub(super) struct Seated {
+    pub(super) block: u16,
+    /// Pages of its reply slots that are not in use, as in the table.
+    pub(super) vacant: u16,
+    pub(super) reply_slots_busy: u64,
+    /// Reply slots whose last request ended at this holder of the seat.
+    pub(super) reply_slots_ended: u64,
+    /// Opens, and files with locks, of the client at this seat.
+    pub(super) holdings: u32,
+    /// The table marks the client as a holder of opens or locks.
+    pub(super) marked: bool,
+    /// The last holder knew the client, and the client has not shown this generation yet.
+    pub(super) inherited: bool,
+    /// Grace waits for this client to reclaim.
+    pub(super) reclaiming: bool,
+}
+
+impl Seat {
+    pub(super) fn released() -> Seat {
+        Seat {
+            state: State::Released,
+            generation: 0,
+            table: None,
+            clients: BTreeMap::new(),
+            blocks: Vec::new(),
+            free_from: 0,
+            used_end: 0,
+            waiting: VecDeque::new(),
+            grace_until: None,
+            whole_grace: false,
+            unseen_clients_expire_at: None,
+            unresolved: Vec::new(),
+            resolving: 0,
+            active: 0,
+            marks_changed: false,
+            persisting: false,
+            answers: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.state == State::Released
+    }
+
+    /// Whether the host holds the seat's lock.
+    pub(super) fn has_lock(&self) -> bool {
+        !matches!(self.state, State::Released | State::Taking(_))
+    }
+
+    /// When the forwarder asked the host for the seat's lock; None if the host has answered.
+    pub(super) fn asked_at(&self) -> Option<Time> {
+        if let State::Taking(since) = self.state {
+            Some(since)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn in_grace(&self) -> bool {
+        self.grace_until.is_some()
+    }
+
+    /// Table and number of the reply slot of a client that has a block.
+    pub(super) fn reply_slot(&self, client: u64, index: u16) -> (&dyn SeatTable, u32) {
+        let table = self.table.as_deref().expect("a held seat has a table");
+        let number = reply_table::reply_slot_number(self.clients[&client].block, index);
+        (table, number)
+    }
+
+    /// Whether the client knows an older generation of the seat, or none. It must then re-open its
+    /// files and reclaim its locks before anything else.
+    pub(super) fn client_is_stale(&mut self, client: u64, generation: u64) -> bool {
+        let seated = self.clients.get_mut(&client);
+        if generation == self.generation {
+            if let Some(seated) = seated {
+                seated.inherited = false;
+            }
+            return false;
+        }
+        generation != 0 || seated.is_some_and(|seated| seated.inherited)
+    }
+
+    /// Gives the client a block if it has none; false if the table or its file system is full.
+    pub(super) fn seat_client(&mut self, client: u64) -> bool {
+        if self.clients.contains_key(&client) {
+            return true;
+        }
+        let behind = self.blocks.get(self.free_from..).unwrap_or_default();
+        let free = behind.iter().position(|taken| !taken);
+        let block = free.map_or(self.blocks.len(), |free| self.free_from + free);
+        let table = self.table.as_ref().expect("a held seat has a table");
+        if block >= CLIENTS_MAX || !reply_table::enter(&**table, block as u16, client) {
+            return false;
+        }
+        self.take_block(block as u16);
+        self.free_from = block + 1;
+        self.clients.insert(client, Seated::new(block as u16));
+        true
+    }
+
+    /// Puts a reply slot into use for a client that has a block; false if there is no room for it.
+    pub(super) fn open_reply_slot(&mut self, client: u64, index: u16) -> bool {
+        let seated = self.clients.get_mut(&client);
+        let seated = seated.expect("the client has a block");
+        let table = self.table.as_deref().expect("a held seat has a table");
+        seated.vacant & reply_table::page_bit(index) == 0
+            || reply_table::open_page(table, seated.block, index, &mut seated.vacant)
+    }
+
+    /// Notes that a client has this block of the table.
+    pub(super) fn take_block(&mut self, block: u16) {
+        let block = usize::from(block);
+        if block >= self.blocks.len() {
+            self.blocks.resize(block + 1, false);
+        }
+        self.blocks[block] = true;
+        self.used_end = self.used_end.max(self.blocks.len());
+    }
+
+    /// Marks a reply slot as busy; false if it is busy already.
+    pub(super) fn use_reply_slot(&mut self, client: u64, index: u16, number: u32) -> bool {
+        let seated = self
+            .clients
+            .get_mut(&client)
+            .expect("the client has a block");
+        let bit = 1 << index;
+        if seated.reply_slots_busy & bit != 0 {
+            return false;
+        }
+        seated.reply_slots_busy |= bit;
+        if !self.unresolved.is_empty() {
+            self.unresolved.retain(|reply_slot| *reply_slot != number);
+        }
+        true
+    }
+
+    /// A reply slot's request is done. If the slot still holds an intent, that must be looked up.
+    pub(super) fn reply_slot_done(&mut self, pending: &Pending) {
+        let (Some(reply_slot), Some(number)) = (pending.reply_slot, pending.reply_slot_number)
+        else {
+            return;
+        };
+        let Some(seated) = self.clients.get_mut(&pending.client) else {
+            return;
+        };
+        seated.reply_slots_busy &= !(1 << reply_slot.index);
+        seated.reply_slots_ended |= 1 << reply_slot.index;
+        let table = self.table.as_ref().expect("a held seat has a table");
+        if pending.failure == Some(Status::UnknownHandle)
+            && reply_table::peek(&**table, number).0 == ReplySlotState::Intent
+        {
+            self.unresolved.push(number);
+        }
+    }
+
+    /// Whether this holder of the seat, not an earlier one, wrote the reply slot's record.
+    pub(super) fn ended_here(&self, client: u64, index: u16) -> bool {
+        self.clients[&client].reply_slots_ended & (1 << index) != 0
+    }
+
+    /// Counts one request or job more or less that must end before the seat is released.
+    pub(super) fn count_active(&mut self, more: bool) {
+        match more {
+            true => self.active += 1,
+            false => self.active -= 1,
+        }
+    }
+}
+
+impl Seated {
+    pub(super) fn new(block: u16) -> Seated {
+        Seated {
+            block,
+            vacant: ALL_VACANT,
+            reply_slots_busy: 0,
+            reply_slots_ended: 0,
+            holdings: 0,
+            marked: false,
+            inherited: false,
+            reclaiming: false,
+        }
+    }
+}
 
 impl Forwarder {
     /// Passes a request to its seat: to the gate if the forwarder serves the seat; otherwise the
@@ -152,102 +456,11 @@ impl Forwarder {
         true
     }
 
-    /// Executes an operation on the forwarder's own tables.
-    fn run_local(&mut self, key: Key) {
-        match self.requests[key].op() {
-            Op::Close { handle, open } => {
-                let (handle, open) = (*handle, *open);
-                self.close_file(key, handle, open);
-            }
-            Op::ReclaimDone => {
-                let pending = &self.requests[key];
-                let (seat, client) = (pending.seat, pending.client);
-                self.answer(key, Ok(Outcome::Done));
-                self.reclaim_done(seat, client);
-            }
-            Op::Open { .. } | lock_ops!() => self.lock_operation(key),
-            session_ops!()
-            | path_ops!()
-            | look_ops!()
-            | name_ops!()
-            | attribute_ops!()
-            | content_ops!()
-            | data_ops!() => unreachable!("its dispatch is another"),
-        }
-    }
-
-    /// Executes a request if its client may. If that is unknown, first asks the host.
+    /// Executes a request if its client may.
     pub(super) fn permit(&mut self, key: Key) {
-        let pending = &self.requests[key];
-        if pending.trusted {
-            return self.begin(key);
-        }
-        let client = &self.clients[&pending.client];
-        match missing(pending.op(), &client.allowed) {
-            None => self.begin(key),
-            Some((handle, write)) => self.ask_permission(key, (handle, write), false),
-        }
-    }
-
-    fn ask_permission(&mut self, key: Key, (handle, write): (Handle, bool), owner: bool) {
-        let client = self.requests[key].client;
-        let op = match owner {
-            true => Op::Getattr { handle },
-            false => Op::Access {
-                handle,
-                mask: if write { W_OK } else { R_OK },
-            },
-        };
-        let work = Job::Op {
-            caller: self.acting(client, None),
-            op,
-            reply_slot: None,
-            payload: None,
-        };
-        let running = Running::Check {
-            key,
-            handle,
-            write,
-            owner,
-        };
-        self.start(running, work);
-    }
-
-    pub(super) fn permission_checked(
-        &mut self,
-        key: Key,
-        need: (Handle, bool),
-        owner: bool,
-        result: Result<Outcome, Access>,
-    ) {
-        let uid = self.clients[&self.requests[key].client].uid;
-        let reads = matches!(self.requests[key].op(), Op::Fsync { .. }) && need.1;
-        match result {
-            Ok(Outcome::Attr(attr)) if owner && attr.uid != uid && reads => {
-                self.ask_permission(key, (need.0, false), false);
-            }
-            Ok(Outcome::Attr(attr)) if owner && attr.uid != uid => {
-                self.answer(key, Err(Status::Errno(Errno::EACCES.0)));
-            }
-            Ok(_) => {
-                let client = self.requests[key].client;
-                self.allow(client, need);
-                self.permit(key);
-            }
-            Err(Access::Errno(Errno::EACCES)) if !owner => self.ask_permission(key, need, true),
-            Err(access) => self.answer(key, Err(access.into())),
-        }
-    }
-
-    /// Remembers what a client may do.
-    pub(super) fn allow(&mut self, client: u64, need: (Handle, bool)) {
-        if let Some(client) = self.clients.get_mut(&client)
-            && !client.trusted
-        {
-            if client.allowed.len() >= ALLOWED_MAX {
-                client.allowed.clear();
-            }
-            client.allowed.insert(need);
+        match self.requests[key].trusted {
+            true => self.begin(key),
+            false => self.check_rights(key),
         }
     }
 
@@ -368,20 +581,4 @@ impl Forwarder {
         let lost = |seat: u16| self.seats[seat].state == State::Lost;
         self.seats.any_lost() && pending.active && lost(pending.seat)
     }
-}
-
-/// The first file whose data an operation reads (false) or writes (true) without a known right of
-/// the client to do so.
-fn missing(op: &Op, allowed: &BTreeSet<(Handle, bool)>) -> Option<(Handle, bool)> {
-    let lacks = |(handle, file_use): (Handle, FileUse)| {
-        let needs = |write: bool| (!allowed.contains(&(handle, write))).then_some((handle, write));
-        match file_use {
-            FileUse::Read => needs(false),
-            FileUse::Write => needs(true),
-            // Whoever may use the file in any way may make it stable; writers are the usual ones.
-            FileUse::Sync => needs(false).and(needs(true)),
-            FileUse::Look | FileUse::Names | FileUse::Set => None,
-        }
-    };
-    op.files().into_iter().flatten().find_map(lacks)
 }

@@ -1,8 +1,8 @@
 //! Holding a seat, from one end to the other: the forwarder takes the seat, looks up the intents
 //! that the last holder left, gives clients a time of grace, serves, drains and releases.
 
-use super::pending_request::Key;
-use super::seat_state::{Seat, Seated, State};
+use super::receive::Key;
+use super::seat_gate::{Seat, Seated, State, TAKING_NS};
 use super::{Forwarder, Running};
 use crate::host::{Job, Output, ReplySlotAddress};
 use crate::reply_table::{self, REPLY_SLOTS, ReplySlotState, SeatTable};
@@ -12,9 +12,74 @@ use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::{Op, Reply, Status, frame};
 
-/// How long requests wait for the lock of another forwarder's seat. The host answers sooner, unless
-/// the back end hangs.
-pub(super) const TAKING_NS: u64 = 1_000_000_000;
+/// Blocks whose reply slots are given back together: clients that come and go all the time use the
+/// same reply slots again.
+const GIVEN_BACK_MIN: usize = 256;
+
+impl Seat {
+    /// Begins with a table, as if no block of it were taken.
+    pub(super) fn begin_table(&mut self, table: &dyn SeatTable) {
+        self.blocks.clear();
+        self.free_from = 0;
+        // Whoever held the seat before may have left reply slots anywhere.
+        self.used_end = reply_table::room(table);
+    }
+
+    /// Notes that a block is free. When many blocks behind the last one in use are free, gives the
+    /// room of their reply slots back.
+    pub(super) fn free_block(&mut self, block: u16) {
+        let block = usize::from(block);
+        self.blocks[block] = false;
+        self.free_from = self.free_from.min(block);
+        while self.blocks.last() == Some(&false) {
+            self.blocks.pop();
+        }
+        if self.used_end - self.blocks.len() >= GIVEN_BACK_MIN {
+            let table = self.table.as_deref().expect("a held seat has a table");
+            reply_table::give_back(table, self.blocks.len()..self.used_end);
+            self.used_end = self.blocks.len();
+        }
+    }
+
+    /// Notes that the client has one open, or one file with locks, more or less.
+    pub(super) fn hold(&mut self, client: u64, more: bool) {
+        let Some(seated) = self.clients.get_mut(&client) else {
+            return;
+        };
+        match more {
+            true => seated.holdings += 1,
+            false => seated.holdings -= 1,
+        }
+        let held = seated.holdings > 0 || seated.reclaiming;
+        if held != seated.marked {
+            seated.marked = held;
+            let table = self.table.as_ref().expect("a held seat has a table");
+            reply_table::set_held(&**table, seated.block, held);
+            self.marks_changed |= held && table.must_persist();
+        }
+    }
+
+    /// For the status: a word for the state, and the clients with reply slots.
+    pub(super) fn describe(&self) -> (&'static str, usize) {
+        let word = match self.state {
+            State::Released => "away",
+            State::Taking(_) => "taking",
+            State::Resolving => "resolving",
+            State::Held if self.in_grace() => "grace",
+            State::Held => "serving",
+            State::Draining => "draining",
+            State::Lost => "lost",
+        };
+        (word, self.clients.len())
+    }
+
+    /// This process was stopped for `gap` ns: clients get so much longer to reclaim.
+    pub(super) fn pause(&mut self, gap: u64) {
+        for until in [&mut self.grace_until, &mut self.unseen_clients_expire_at] {
+            *until = until.map(|until| until + gap);
+        }
+    }
+}
 
 impl Forwarder {
     fn seat_mut(&mut self, seat: u16) -> &mut Seat {

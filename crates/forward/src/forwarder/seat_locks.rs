@@ -2,7 +2,7 @@
 //! wait, and which clients the seat's table marks as holders.
 
 use super::Forwarder;
-use super::pending_request::Key;
+use super::receive::{Dispatch, Key};
 use crate::advisory_locks::{Asked, Owner};
 use crate::back_end_files::Errno;
 use alloc::vec::Vec;
@@ -94,6 +94,25 @@ impl Forwarder {
         if core::mem::replace(&mut pending.active, false) {
             self.seats.entry(pending.seat).count_active(false);
         }
+    }
+
+    /// Ends the waiting of a request that has not begun; false if it has.
+    pub(super) fn stop_waiting(&mut self, key: Key) -> bool {
+        let pending = &self.requests[key];
+        if let Some(seat) = self.seats.get_mut(pending.seat)
+            && let Some(at) = seat.waiting.iter().position(|waits| *waits == key)
+        {
+            seat.waiting.remove(at);
+            return true;
+        }
+        if let Some(at) = self.parked.iter().position(|waits| *waits == key) {
+            self.parked.remove(at);
+            return true;
+        }
+        if pending.serial_chunk && self.serial_transfers.cancel(pending) {
+            return true;
+        }
+        pending.dispatch == Dispatch::Local && self.locks.cancel(key)
     }
 
     /// Cancels a request that waits for a lock. The cancelling request is answered in any case.

@@ -8,9 +8,9 @@
 //! releases the seat when the seat's jobs have ended.
 
 use super::ill::is_away;
-use super::pending_request::{Dispatch, Key, Pending};
-use super::seat_holding::TAKING_NS;
-use super::seat_state::State;
+use super::receive::{Dispatch, Key, Pending};
+use super::seat_gate::State;
+use super::seat_gate::TAKING_NS;
 use super::{Forwarder, Running};
 use crate::back_end_files::Errno;
 use crate::host::{Job, Output};

@@ -2,7 +2,7 @@
 //! ([`crate::Config::record`]).
 
 use super::Forwarder;
-use super::pending_request::{Dispatch, Key, Pending};
+use super::receive::{Dispatch, Key, Pending};
 use crate::host::{Output, Served};
 use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};

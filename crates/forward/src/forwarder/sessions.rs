@@ -2,7 +2,7 @@
 //! of its lease.
 
 use super::Forwarder;
-use super::pending_request::Key;
+use super::receive::Key;
 use crate::back_end_files::Errno;
 use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, Peer, SESSION_OVER};
 use crate::reply_table::{CLIENTS_MAX, REPLY_SLOTS};
@@ -12,7 +12,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::{
-    Caller, Handle, Hello, HelloReply, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply,
+    Caller, Handle, Hello, HelloReply, Op, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply,
     Request, Status, frame,
 };
 
@@ -373,9 +373,41 @@ impl Forwarder {
         });
     }
 
+    /// Answers an operation on the session.
+    pub(super) fn session_operation(&mut self, key: Key) {
+        match self.requests[key].op() {
+            Op::Hello(_) => unreachable!("a second hello is refused"),
+            Op::Bye => self.bye(key),
+            Op::Ping => self.answer(key, Ok(Outcome::Done)),
+            Op::Status => {
+                let text = self.status(self.is_trusted(key));
+                self.answer(key, Ok(Outcome::Text(text)));
+            }
+            Op::SetPolicy { .. } => self.set_policy(key),
+            Op::SetShares { .. } => self.set_shares(key),
+            Op::Drain { undo } => {
+                let undo = *undo;
+                self.set_aside(key, !undo);
+            }
+            Op::Application { .. } => self.introduced(key),
+            // The host answers these where it can reach memory.
+            Op::ShareMemory { .. } | Op::RegisterMemory { .. } => {
+                self.answer(key, Err(Status::Errno(Errno::EOPNOTSUPP.0)));
+            }
+            path_ops!()
+            | look_ops!()
+            | name_ops!()
+            | attribute_ops!()
+            | open_ops!()
+            | lock_ops!()
+            | content_ops!()
+            | data_ops!() => unreachable!("it is of another class"),
+        }
+    }
+
     /// Goodbye: the reply to the request goes out, then everything that the client holds is
     /// dropped.
-    pub(super) fn bye(&mut self, key: Key) {
+    fn bye(&mut self, key: Key) {
         let client = self.requests[key].client;
         let conn = self.clients[&client].conn;
         self.answer(key, Ok(Outcome::Done));
