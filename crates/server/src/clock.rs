@@ -1,8 +1,8 @@
-//! The forwarder's clock. It counts on while the node is suspended, as the clocks of other nodes
-//! do.
+//! The forwarder's clock, which counts on while the node is suspended, as the clocks of other nodes
+//! do; and the wall clock.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_sched::Time;
 
 /// The instant from which a forwarder counts time.
@@ -36,6 +36,14 @@ impl Zero {
 pub fn since_boot() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+}
+
+/// The wall clock, in ns since 1970.
+pub fn wall_ns() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

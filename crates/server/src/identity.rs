@@ -1,10 +1,8 @@
-//! Which memory holds bytes that were acknowledged and not synced. Also the wall clock and the
-//! names of users.
+//! Which memory holds bytes that were acknowledged and not synced. Also the names of users.
 
 use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::{CStr, CString};
 use std::os::fd::AsFd;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_sched::AppId;
 
 /// Asks `statx` for a number of the mount that no other mount gets before the next boot (Linux
@@ -83,14 +81,6 @@ fn boot_text() -> String {
             format!("{} {}", machine.trim(), uname.nodename().to_string_lossy())
         }
     }
-}
-
-/// The wall clock, in ns since 1970.
-pub fn wall_ns() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The number of the user with this name, from the system's user database.

@@ -9,11 +9,11 @@ use crate::adapters::kept::{self, Advertised, Kept, Texts, What};
 use crate::adapters::policy_changes::PolicyChanges;
 use crate::adapters::recording::Recording;
 use crate::backend::{Backend, Peers};
-use crate::clock::Zero;
+use crate::clock::{Zero, wall_ns};
 use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options};
 use crate::descriptors::Descriptors;
 use crate::forwarder_loop::{ForwarderLoop, Parts, Stop};
-use crate::identity::{self, Place};
+use crate::identity::Place;
 use crate::seats::SeatsError;
 use crate::storage::{
     EmulatedError, ExportError, ExportOptions, Faults, Fence, HIDDEN, KillAfterEffect, PosixFiles,
@@ -156,7 +156,7 @@ impl Server {
         let peers = Peers::of_export(config, &files).map_err(StartError::NotFit)?;
         let root = root(&mut files)?;
         let mut scheduler = config.scheduler.clone();
-        scheduler.wall_offset_ns = identity::wall_ns();
+        scheduler.wall_offset_ns = wall_ns();
         let (poller, waker) = ForwarderLoop::poller().map_err(StartError::system("epoll"))?;
         let slots = Slots::new(config.pool_bytes);
         let chosen = storage::choose(config, &export, &files, &slots, &waker, &fence)?;

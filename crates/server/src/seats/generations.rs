@@ -100,7 +100,7 @@ impl SeatFiles {
 /// The first generation of a seat. It is the current time, so that generations keep increasing if
 /// the hidden folder was removed.
 pub(super) fn first_generation() -> u64 {
-    crate::identity::wall_ns() / 1_000_000_000
+    crate::clock::wall_ns() / 1_000_000_000
 }
 
 /// The name of the lease's file of a generation.
