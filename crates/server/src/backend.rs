@@ -12,9 +12,9 @@ mod lies;
 mod mailbox;
 mod op;
 mod peers;
-mod place;
 pub mod property;
 pub mod settings;
+mod side;
 mod talk;
 mod trials;
 

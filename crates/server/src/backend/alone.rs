@@ -3,8 +3,8 @@
 mod groups;
 
 use super::Backend;
-use super::place::{Aligned, BLOCK};
 use super::property::{Findings, Found, passing};
+use super::side::{Aligned, BLOCK};
 use crate::storage::ofd::{self, Kind};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
@@ -320,7 +320,7 @@ impl Alone<'_> {
         let tried = || -> Tried<Result<(), String>> {
             let file = self.open(&name, OFlags::empty())?;
             rustix::fs::ftruncate(&file, BLOCK as u64)?;
-            super::place::can_map(&file)?;
+            super::side::can_map(&file)?;
             Ok(Ok(()))
         };
         let tried = tried();

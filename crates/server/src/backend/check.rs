@@ -6,8 +6,8 @@ mod meeting;
 use super::Backend;
 use super::alone;
 use super::op::{OPEN_CREATE, Op, Verb};
-use super::place::{Gone, Local, Place};
 use super::property::{Finding, Findings, Found};
+use super::side::{Gone, Local, Side};
 use super::talk::{Call, Remote, serve};
 use super::trials;
 use meeting::{Meeting, Seat};
@@ -141,12 +141,12 @@ pub fn check(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Checked, CheckError> {
         plan.nodes - 1
     ));
     let mut seat = meeting.join(until, plan.dies)?;
-    let mut place = Local::new(folder);
+    let mut local = Local::new(folder);
     match seat.number() {
-        0 => lead(plan, until, &mut seat, &mut place, &mut checked, tell)?,
+        0 => lead(plan, until, &mut seat, &mut local, &mut checked, tell)?,
         _ => {
             checked.led = false;
-            let word = follow(plan, until, &mut seat, &mut place, tell)?;
+            let word = follow(plan, until, &mut seat, &mut local, tell)?;
             checked.hear(word);
         }
     }
@@ -169,7 +169,7 @@ fn lead(
     plan: &Plan,
     until: Instant,
     seat: &mut Seat,
-    place: &mut Local,
+    local: &mut Local,
     checked: &mut Checked,
     tell: &dyn Fn(&str),
 ) -> Result<(), CheckError> {
@@ -184,9 +184,9 @@ fn lead(
     checked.same_mount = mounts.len() < usize::from(plan.nodes);
     checked.one_mount = mounts.len() == 1;
     let reach = checked.backend.reach;
-    let tried = pairs(plan, seat, place, tell).and_then(|mut findings| {
+    let tried = pairs(plan, seat, local, tell).and_then(|mut findings| {
         if let Some(dies) = others.iter().find(|one| one.body == DIE) {
-            dead_node(seat, place, dies.from, until, &mut findings, tell)?;
+            dead_node(seat, local, dies.from, until, &mut findings, tell)?;
         }
         Ok(findings)
     });
@@ -210,7 +210,7 @@ fn lead(
 fn pairs(
     plan: &Plan,
     seat: &mut Seat,
-    place: &mut Local,
+    local: &mut Local,
     tell: &dyn Fn(&str),
 ) -> Result<Findings, CheckError> {
     let mut findings = Findings::new();
@@ -222,7 +222,7 @@ fn pairs(
             let found = {
                 let mut remote = talking(Remote::call(two, second), second)?;
                 let found = if first == 0 {
-                    trials::series(place, &mut remote, &prefix, false)
+                    trials::series(local, &mut remote, &prefix, false)
                 } else {
                     let mut other = talking(Remote::call(one, first), first)?;
                     let found = trials::series(&mut other, &mut remote, &prefix, false);
@@ -255,7 +255,7 @@ fn talking(call: std::io::Result<Call<'_>>, side: u16) -> Result<Remote<'_>, Che
 /// Measures how long the lock of a node persists that dies with it.
 fn dead_node(
     seat: &mut Seat,
-    place: &mut Local,
+    local: &mut Local,
     dies: u16,
     until: Instant,
     findings: &mut Findings,
@@ -272,7 +272,7 @@ fn dead_node(
         .and_then(|_| remote.run(&lock))
         .map_err(lost)?;
     remote.end(DIE).map_err(system)?;
-    let opened = place.run(&open).map_err(lost)?;
+    let opened = local.run(&open).map_err(lost)?;
     if had.number != 1 || !opened.ok() {
         findings.note(property, Found::Unknown, "no lock was had".to_owned());
         return Ok(());
@@ -290,7 +290,7 @@ fn dead_node(
         }
         let alive = heard.elapsed() < 10 * BEAT;
         let seconds = heard.elapsed().as_secs();
-        if place.run(&lock).map_err(lost)?.number == 1 {
+        if local.run(&lock).map_err(lost)?.number == 1 {
             match alive {
                 true => {
                     let seen = "free at once: a living node lost it, or only its process ended";
@@ -322,7 +322,7 @@ fn follow(
     plan: &Plan,
     until: Instant,
     seat: &mut Seat,
-    place: &mut Local,
+    local: &mut Local,
     tell: &dyn Fn(&str),
 ) -> Result<&'static str, CheckError> {
     let (mut beat, mut heard) = (0, Instant::now());
@@ -346,7 +346,7 @@ fn follow(
             return Err(CheckError::Nodes(what.to_owned()));
         }
         match seat.post.caller().map_err(system)? {
-            Some(caller) => match serve(&mut seat.post, &caller, place).map_err(system)? {
+            Some(caller) => match serve(&mut seat.post, &caller, local).map_err(system)? {
                 Some(said) if said == FAILED => {
                     let what =
                         "the instance that leads has lost another one; its output says which";

@@ -3,8 +3,8 @@
 
 use super::mailbox::tests::folder;
 use super::op::{Answer, OPEN_DIRECT, Op, Verb};
-use super::place::{Gone, Local, Place};
 use super::property::{Findings, Found, PROPERTIES};
+use super::side::{Gone, Local, Side};
 use super::trials::series;
 use crate::backend::Reach;
 use crate::storage::scratch::Scratch;
@@ -88,7 +88,7 @@ impl Liar {
     }
 }
 
-impl Place for Liar {
+impl Side for Liar {
     fn run(&mut self, op: &Op) -> Result<Answer, Gone> {
         let file = usize::from(op.file);
         if op.verb == Verb::Open {

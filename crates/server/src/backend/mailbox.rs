@@ -6,7 +6,7 @@
 //! file along with its attributes, and caches both for a while. The files keep their size, because
 //! a size may be cached too.
 
-use super::place::{Aligned, BLOCK};
+use super::side::{Aligned, BLOCK};
 use rustix::fs::{Advice, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};

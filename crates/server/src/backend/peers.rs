@@ -8,8 +8,8 @@
 //! fenced.
 
 use super::alone;
-use super::place::{Local, Place, private_folder};
 use super::property::{Finding, Findings, PROPERTIES, Property};
+use super::side::{Local, Side, private_folder};
 use super::talk::{BUSY_MAX, Call, Post, Remote, serve};
 use super::{Backend, mailbox, trials};
 use crate::config::Config;
@@ -111,15 +111,15 @@ impl Peers {
     /// Tests the back end, alone and with the running forwarders. Then continues in a thread. The
     /// error is one line that says which property is missing and what to do.
     fn start(hidden: BorrowedFd<'_>, probe: Probe) -> Result<Peers, String> {
-        let place = |folder| -> Box<dyn Place> { Box::new(Local::new(folder)) };
-        Peers::start_on(hidden, probe, place, |_| {})
+        let make_side = |folder| -> Box<dyn Side> { Box::new(Local::new(folder)) };
+        Peers::start_on(hidden, probe, make_side, |_| {})
     }
 
     /// Does the same with a mount that a test provides.
     fn start_on(
         hidden: BorrowedFd<'_>,
         probe: Probe,
-        place: MakePlace,
+        make_side: MakeSide,
         prepare: impl FnOnce(&mut Post),
     ) -> Result<Peers, String> {
         let path = probe.path.display().to_string();
@@ -138,7 +138,7 @@ impl Peers {
         let thread = Thread {
             probe,
             folder,
-            place,
+            make_side,
             post,
             shared: shared.clone(),
             untried: Vec::new(),
@@ -206,7 +206,7 @@ impl Shared {
     }
 }
 
-type MakePlace = fn(Arc<OwnedFd>) -> Box<dyn Place>;
+type MakeSide = fn(Arc<OwnedFd>) -> Box<dyn Side>;
 
 /// The result of a series of trials with another forwarder.
 enum Series {
@@ -221,7 +221,7 @@ enum Series {
 struct Thread {
     probe: Probe,
     folder: Arc<OwnedFd>,
-    place: MakePlace,
+    make_side: MakeSide,
     post: Post,
     shared: Arc<Shared>,
     /// Forwarders that were running at the start and were not tested with then.
@@ -372,7 +372,7 @@ impl Thread {
 
     fn series(&mut self, side: u16) -> io::Result<Series> {
         let prefix = self.prefix();
-        let mut place = (self.place)(self.folder.clone());
+        let mut own = (self.make_side)(self.folder.clone());
         let reach = self.probe.backend.reach;
         let began = Instant::now();
         let mut remote = loop {
@@ -385,7 +385,7 @@ impl Thread {
             }
             self.answer()?;
         };
-        let tried = trials::series(&mut *place, &mut remote, &prefix, true);
+        let tried = trials::series(&mut *own, &mut remote, &prefix, true);
         let tried = tried.map(|findings| self.probe.counts(findings));
         let host = remote.host().to_owned();
         let result = match tried {
@@ -414,8 +414,8 @@ impl Thread {
         let Some(caller) = self.post.caller()? else {
             return Ok(());
         };
-        let mut place = (self.place)(self.folder.clone());
-        let said = serve(&mut self.post, &caller, &mut *place)?;
+        let mut own = (self.make_side)(self.folder.clone());
+        let said = serve(&mut self.post, &caller, &mut *own)?;
         if let Some(property) = said.as_deref().and_then(verdict) {
             let (from, host) = (caller.from, caller.host);
             self.shared.fail(format!(

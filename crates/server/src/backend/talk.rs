@@ -4,7 +4,7 @@
 
 use super::mailbox::{Boxes, Letter, State};
 use super::op::{Answer, Op, Verb};
-use super::place::{Gone, Place};
+use super::side::{Gone, Side};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -285,7 +285,7 @@ impl<'a> Remote<'a> {
     }
 }
 
-impl Place for Remote<'_> {
+impl Side for Remote<'_> {
     fn run(&mut self, op: &Op) -> Result<Answer, Gone> {
         self.begin(op)?;
         self.finish()
@@ -336,7 +336,7 @@ impl Place for Remote<'_> {
 pub(crate) fn serve(
     post: &mut Post,
     caller: &Letter,
-    place: &mut dyn Place,
+    side: &mut dyn Side,
 ) -> io::Result<Option<String>> {
     let (talk, to) = (caller.talk, caller.from);
     post.say(talk, to, 0, "")?;
@@ -350,7 +350,7 @@ pub(crate) fn serve(
                 let op = Op::parse(&letter.body);
                 let answer = match &op {
                     Some(op) if op.verb == Verb::Bye => Answer::default(),
-                    Some(op) => place.run(op).map_err(|gone| io::Error::other(gone.0))?,
+                    Some(op) => side.run(op).map_err(|gone| io::Error::other(gone.0))?,
                     None => {
                         warn!(from = to, said = letter.body, "ignored: not an operation");
                         Answer::failed(&io::Error::from_raw_os_error(libc::EINVAL))

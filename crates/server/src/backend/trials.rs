@@ -7,8 +7,8 @@
 mod writes;
 
 use super::op::{Answer, OPEN_CREATE, OPEN_DIRECT, OPEN_PLAIN, Op, Verb};
-use super::place::{BLOCK, Gone, Place};
 use super::property::{Findings, Found, passing};
+use super::side::{BLOCK, Gone, Side};
 use std::cell::Cell;
 
 /// How long renames are watched, in ms.
@@ -18,8 +18,8 @@ const PAGE: u64 = BLOCK as u64;
 /// Runs the series of trials; `prefix` belongs to this series alone. The short series tries what
 /// forwarders need.
 pub(crate) fn series(
-    here: &mut dyn Place,
-    there: &mut dyn Place,
+    here: &mut dyn Side,
+    there: &mut dyn Side,
     prefix: &str,
     short: bool,
 ) -> Result<Findings, Gone> {
@@ -33,7 +33,7 @@ pub(crate) fn series(
             findings: &mut findings,
             trouble: &trouble,
         };
-        let (writer, observer): (Side<'_>, Side<'_>) = match observer_here {
+        let (writer, observer): (&mut dyn Side, &mut dyn Side) = match observer_here {
             true => (&mut *there, &mut *here),
             false => (&mut *here, &mut *there),
         };
@@ -66,7 +66,7 @@ struct Trial<'a> {
 
 /// A side whose answers are checked. If an operation fails for a reason that will pass, the
 /// property that it tried is unknown.
-struct Watched<'a, 'b>(&'a mut dyn Place, &'b Cell<Option<i32>>);
+struct Watched<'a, 'b>(&'a mut dyn Side, &'b Cell<Option<i32>>);
 
 impl Watched<'_, '_> {
     fn look(&self, answer: Answer) -> Answer {
@@ -77,7 +77,7 @@ impl Watched<'_, '_> {
     }
 }
 
-impl Place for Watched<'_, '_> {
+impl Side for Watched<'_, '_> {
     fn run(&mut self, op: &Op) -> Result<Answer, Gone> {
         let answer = self.0.run(op)?;
         Ok(self.look(answer))
@@ -93,7 +93,6 @@ impl Place for Watched<'_, '_> {
     }
 }
 
-type Side<'a> = &'a mut dyn Place;
 type Done = Result<(), Gone>;
 
 fn op(verb: Verb) -> Op {
@@ -147,7 +146,7 @@ impl Trial<'_> {
     }
 
     /// Executes what a trial needs first. False, and recorded, if that fails.
-    fn set_up(&mut self, property: &str, side: Side<'_>, ops: &[Op]) -> Result<bool, Gone> {
+    fn set_up(&mut self, property: &str, side: &mut dyn Side, ops: &[Op]) -> Result<bool, Gone> {
         for op in ops {
             let answer = side.run(op)?;
             if !answer.ok() {
@@ -166,7 +165,7 @@ impl Trial<'_> {
         property: &str,
         name: &str,
         len: u64,
-        (writer, observer): (Side<'_>, Side<'_>),
+        (writer, observer): (&mut dyn Side, &mut dyn Side),
     ) -> Result<bool, Gone> {
         let make = [
             open(1, name, OPEN_CREATE),
@@ -177,7 +176,7 @@ impl Trial<'_> {
             && self.set_up(property, observer, &[open(1, name, OPEN_PLAIN)])?)
     }
 
-    fn close(&mut self, sides: (Side<'_>, Side<'_>), name: &str) -> Done {
+    fn close(&mut self, sides: (&mut dyn Side, &mut dyn Side), name: &str) -> Done {
         for file in 1..=3 {
             sides.0.run(&op(Verb::Close).file(file))?;
             sides.1.run(&op(Verb::Close).file(file))?;
@@ -187,7 +186,7 @@ impl Trial<'_> {
     }
 
     /// Extends and truncates a file whose size the observer has just seen.
-    fn sizes(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    fn sizes(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let name = self.name("size");
         if !self.both_open("sizes", &name, 1000, (&mut *writer, &mut *observer))? {
             return Ok(());
@@ -221,7 +220,7 @@ impl Trial<'_> {
     }
 
     /// Overwrites bytes that the observer has just read.
-    fn data(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    fn data(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let (name, len) = (self.name("data"), 2 * PAGE);
         let property = "data, dropped first";
         if !self.both_open(property, &name, len, (&mut *writer, &mut *observer))? {
@@ -258,7 +257,7 @@ impl Trial<'_> {
     }
 
     /// Reads beyond what was the end of the file a moment ago.
-    fn ends(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    fn ends(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let name = self.name("end");
         let property = "ends of files";
         if !self.both_open(property, &name, PAGE, (&mut *writer, &mut *observer))? {
@@ -280,7 +279,7 @@ impl Trial<'_> {
     }
 
     /// Makes, removes and renames files that the observer has just looked up.
-    fn names(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    fn names(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let (name, other) = (self.name("name"), self.name("other"));
         let there = |answer: &Answer| if answer.ok() { "there" } else { "not there" };
         for _ in 0..2 {
@@ -335,7 +334,7 @@ impl Trial<'_> {
     }
 
     /// Renames a file over one that the observer knows; the name must then lead to the new file.
-    fn rename_over(&mut self, w: Side<'_>, o: Side<'_>, from: &str, to: &str) -> Done {
+    fn rename_over(&mut self, w: &mut dyn Side, o: &mut dyn Side, from: &str, to: &str) -> Done {
         let make = [op(Verb::Make).name(from), op(Verb::Make).name(to)];
         if !self.set_up("renamed names", w, &make)? {
             return Ok(());
@@ -355,7 +354,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    fn links(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    fn links(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let (name, second) = (self.name("link"), self.name("second"));
         let property = "link counts";
         if !self.both_open(property, &name, 1, (&mut *writer, &mut *observer))? {
@@ -386,7 +385,7 @@ impl Trial<'_> {
     }
 
     /// Byte locks of open descriptions, by which forwarders hold seats and register open files.
-    fn locks(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    fn locks(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let name = self.name("lock");
         let property = "locks between nodes";
         if !self.both_open(property, &name, 1, (&mut *writer, &mut *observer))? {
@@ -452,7 +451,7 @@ impl Trial<'_> {
     }
 
     /// Checks that the observer's lock on byte 6 ends when the observer closes its description.
-    fn release(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    fn release(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let lock = op(Verb::Lock).file(1).at(6);
         observer.run(&op(Verb::Close).file(1))?;
         let mut answer = writer.run(&lock)?;
@@ -471,7 +470,7 @@ impl Trial<'_> {
     }
 
     /// Properties that Tidegate does not need and that other programs may.
-    fn more_data(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    fn more_data(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let (name, len) = (self.name("more"), 2 * PAGE);
         let property = "data of open files";
         if !self.both_open(property, &name, len, (&mut *writer, &mut *observer))? {
@@ -511,7 +510,7 @@ impl Trial<'_> {
         self.close((writer, observer), &name)
     }
 
-    fn flock(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    fn flock(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let name = self.name("flock");
         let property = "flock between nodes";
         if !self.both_open(property, &name, 1, (&mut *writer, &mut *observer))? {
@@ -529,7 +528,7 @@ impl Trial<'_> {
     }
 
     /// Checks that a name exists at any time while the other side renames files over it.
-    fn rename_atomic(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    fn rename_atomic(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let (name, fresh) = (self.name("over"), self.name("fresh"));
         if !self.set_up("atomic rename", writer, &[op(Verb::Make).name(&name)])? {
             return Ok(());

@@ -3,7 +3,7 @@
 
 use super::{BEAT, CheckError, DIE, FOLDER, system};
 use crate::backend::mailbox::{Letter, State};
-use crate::backend::place::private_folder;
+use crate::backend::side::private_folder;
 use crate::backend::talk::Post;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;

@@ -9,18 +9,18 @@ use std::fs::File;
 
 const WAIT: Duration = Duration::from_secs(40);
 
-fn honest(folder: Arc<OwnedFd>) -> Box<dyn Place> {
+fn honest(folder: Arc<OwnedFd>) -> Box<dyn Side> {
     Box::new(Local::new(folder))
 }
 
-fn remembers_sizes(folder: Arc<OwnedFd>) -> Box<dyn Place> {
+fn remembers_sizes(folder: Arc<OwnedFd>) -> Box<dyn Side> {
     Box::new(Liar::new(Local::new(folder), Lie::Sizes))
 }
 
 /// True while the mount of [`turns_bad`] remembers data.
 static BAD: AtomicBool = AtomicBool::new(false);
 
-fn turns_bad(folder: Arc<OwnedFd>) -> Box<dyn Place> {
+fn turns_bad(folder: Arc<OwnedFd>) -> Box<dyn Side> {
     match BAD.load(Ordering::Acquire) {
         true => Box::new(Liar::new(Local::new(folder), Lie::Data)),
         false => honest(folder),
@@ -32,7 +32,7 @@ fn start(
     scratch: &Scratch,
     own: u16,
     every: Option<Duration>,
-    place: MakePlace,
+    make_side: MakeSide,
 ) -> Result<Peers, String> {
     let hidden = File::open(scratch.path()).expect("it is there");
     let mut backend = Backend::of(&hidden).expect("it lies somewhere");
@@ -47,7 +47,7 @@ fn start(
         etcd: false,
     };
     let mount = u64::from(own) + 1;
-    Peers::start_on(hidden.as_fd(), probe, place, |post| {
+    Peers::start_on(hidden.as_fd(), probe, make_side, |post| {
         post.pretend_mount(mount)
     })
 }

@@ -15,7 +15,7 @@ const TURN_SLOW_MS: u64 = 100;
 const TURN_SLOWER: u64 = 4;
 
 impl Trial<'_> {
-    pub(super) fn appends(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    pub(super) fn appends(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let name = self.name("append");
         let property = "appends from two nodes";
         if !self.set_up(property, writer, &[op(Verb::Make).name(&name)])? {
@@ -40,7 +40,7 @@ impl Trial<'_> {
     }
 
     /// Both sides write one file in turns, as forwarders do when a file is striped over them.
-    pub(super) fn turns(&mut self, writer: Side<'_>, observer: Side<'_>) -> Done {
+    pub(super) fn turns(&mut self, writer: &mut dyn Side, observer: &mut dyn Side) -> Done {
         let (name, property) = (self.name("turns"), "writes by turns");
         if !self.both_open(property, &name, PAGE, (&mut *writer, &mut *observer))? {
             return Ok(());
@@ -48,7 +48,7 @@ impl Trial<'_> {
         // Of each side: its fastest write after the other's, and after its own.
         let mut fastest = [[u64::MAX; 2]; 2];
         for turn in 0..2 * TURNS {
-            let (side, fastest): (Side<'_>, _) = match turn % 2 {
+            let (side, fastest): (&mut dyn Side, _) = match turn % 2 {
                 0 => (&mut *observer, &mut fastest[0]),
                 _ => (&mut *writer, &mut fastest[1]),
             };

@@ -26,11 +26,11 @@ const FILES_MAX: usize = 32;
 pub(crate) struct Gone(pub(crate) String);
 
 /// A side of a trial. Its answers come from its own mount. An error means that the side is gone.
-pub(crate) trait Place {
+pub(crate) trait Side {
     /// Executes an operation.
     fn run(&mut self, op: &Op) -> Result<Answer, Gone>;
     /// Begins an operation that takes a while. Nothing else may be executed before
-    /// [`Place::finish`].
+    /// [`Side::finish`].
     fn begin(&mut self, op: &Op) -> Result<(), Gone>;
     /// Waits until the operation has ended.
     fn finish(&mut self) -> Result<Answer, Gone>;
@@ -159,7 +159,7 @@ impl Local {
     }
 }
 
-impl Place for Local {
+impl Side for Local {
     fn run(&mut self, op: &Op) -> Result<Answer, Gone> {
         Ok(self
             .perform(op)
