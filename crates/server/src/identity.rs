@@ -10,30 +10,30 @@ use tidegate_sched::AppId;
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// The memory that holds acknowledged bytes until they are synced. The forwarder's hello names it
-/// to clients. Any forwarder with the same place can sync such bytes. If no such forwarder is left,
-/// the bytes may be lost, and the client reports that.
+/// to clients. Any forwarder with the same write cache can sync such bytes. If no such forwarder is
+/// left, the bytes may be lost, and the client reports that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct WriteCache {
     /// A number of the memory: the page cache of a node or mount, or the back end's servers.
     pub host: u64,
     /// A number that changes when that memory is lost, as by a reboot.
     pub boot: u64,
 }
 
-impl Place {
-    /// The place of bytes that no node's memory holds: all forwarders see the same servers.
-    pub fn at_the_back_end() -> Place {
+impl WriteCache {
+    /// That of bytes that no node's memory holds: all forwarders see the same servers.
+    pub fn of_servers() -> WriteCache {
         let servers = hash("the servers of the back end");
-        Place {
+        WriteCache {
             host: servers,
             boot: servers,
         }
     }
 
-    /// The place of bytes in this node's page cache of an export; `is_fuse` says whether a process
+    /// This node's page cache of an export; `is_fuse` says whether a process
     /// serves the export through the kernel's FUSE. Fails if the system does not tell what file
     /// system `export` is on.
-    pub fn in_page_cache(export: impl AsFd, is_fuse: bool) -> std::io::Result<Place> {
+    pub fn of_page_cache(export: impl AsFd, is_fuse: bool) -> std::io::Result<WriteCache> {
         let boot = boot_text();
         let (device, stat) = device_text(export)?;
         // A FUSE mount's process caches bytes too, and they are lost when it ends. The next mount
@@ -43,7 +43,7 @@ impl Place {
             true => stat.stx_mnt_id,
             false => 0,
         };
-        Ok(Place {
+        Ok(WriteCache {
             host: hash(&format!("{boot} {device} {mount}")),
             boot: hash(&boot),
         })
@@ -140,17 +140,17 @@ mod tests {
     use std::fs::File;
 
     #[test]
-    fn bytes_lie_in_a_page_cache_or_at_the_back_end() {
+    fn bytes_lie_in_a_page_cache_or_of_servers() {
         let scratch = Scratch::new("place");
         let of = |path: &std::path::Path| {
             let directory = File::open(path).expect("it is there");
-            Place::in_page_cache(directory, false).expect("the kernel says")
+            WriteCache::of_page_cache(directory, false).expect("the kernel says")
         };
         let here = of(scratch.path());
         let below = scratch.path().join("below");
         std::fs::create_dir(&below).expect("room");
         assert_eq!(of(&below), here, "the same file system");
-        let beyond = Place::at_the_back_end();
+        let beyond = WriteCache::of_servers();
         assert_ne!(beyond, here);
         if let Some(_mount) = Tmpfs::mount(&below, "64k") {
             let there = of(&below);

@@ -13,7 +13,7 @@ use crate::clock::{Zero, wall_ns};
 use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options};
 use crate::descriptors::Descriptors;
 use crate::forwarder_loop::{ForwarderLoop, Parts, Stop};
-use crate::identity::Place;
+use crate::identity::WriteCache;
 use crate::seats::SeatsError;
 use crate::storage::{
     EmulatedError, ExportError, ExportOptions, Faults, Fence, HIDDEN, KillAfterEffect, PosixFiles,
@@ -151,7 +151,7 @@ impl Server {
         let descriptors = descriptors(config);
         let zero = Zero::now();
         let fence = Fence::new(zero);
-        let (export, mut files, place, shared) = export(config, &descriptors, &fence)?;
+        let (export, mut files, cache, shared) = export(config, &descriptors, &fence)?;
         let seats = seat_setup::locks(config, &files)?;
         let peers = Peers::of_export(config, &files).map_err(StartError::NotFit)?;
         let root = root(&mut files)?;
@@ -174,7 +174,7 @@ impl Server {
             export: found.export,
             scheduler: scheduler.clone(),
             shares,
-            ..forward_config(config, root, place, descriptors.joined_max)?
+            ..forward_config(config, root, cache, descriptors.joined_max)?
         })?;
         forwarder.handle(Time(0), Input::Forwarders(found.listed.clone()));
         forwarder.handle(Time(0), Input::Storage(chosen.facts));
@@ -357,13 +357,13 @@ fn descriptors(config: &Config) -> Descriptors {
     descriptors
 }
 
-/// Opens the export. Returns its options, its files, the place of unsynced bytes, and whether
+/// Opens the export. Returns its options, its files, the memory of unsynced bytes, and whether
 /// forwarders on several nodes may have the export.
 fn export(
     config: &Config,
     descriptors: &Descriptors,
     fence: &Fence,
-) -> Result<(ExportOptions, PosixFiles, Place, bool), StartError> {
+) -> Result<(ExportOptions, PosixFiles, WriteCache, bool), StartError> {
     let unknown = || StartError::system("the export's file system");
     let backend = Backend::of_path(&config.export).map_err(unknown())?;
     let trust = backend.trust(config);
@@ -381,11 +381,11 @@ fn export(
     } else {
         storage::warn_of_layers(config, &backend);
     }
-    let place = match trust.pages {
-        true => Place::in_page_cache(files.hidden(), backend.is_fuse()).map_err(unknown())?,
-        false => Place::at_the_back_end(),
+    let cache = match trust.pages {
+        true => WriteCache::of_page_cache(files.hidden(), backend.is_fuse()).map_err(unknown())?,
+        false => WriteCache::of_servers(),
     };
-    Ok((options, files, place, backend.is_shared(config)))
+    Ok((options, files, cache, backend.is_shared(config)))
 }
 
 fn export_options(config: &Config, descriptors: &Descriptors, trust: Trust) -> ExportOptions {
@@ -425,7 +425,7 @@ fn root(files: &mut PosixFiles) -> Result<Attr, StartError> {
 fn forward_config(
     config: &Config,
     root: Attr,
-    place: Place,
+    cache: WriteCache,
     joined_max: usize,
 ) -> Result<tidegate_forward::Config, StartError> {
     let process = getrandom::u64().map_err(|error| StartError::System {
@@ -446,8 +446,8 @@ fn forward_config(
         lease_ns: u64::from(config.lease_ms) * MS,
         grace_ns: u64::from(config.grace_ms) * MS,
         uid: rustix::process::geteuid().as_raw(),
-        host: place.host,
-        boot: place.boot,
+        host: cache.host,
+        boot: cache.boot,
         export: ExportId::default(),
         process,
         root,
