@@ -148,34 +148,6 @@ impl Workload {
         (0..processes).map(program).collect()
     }
 
-    /// Bytes of all accesses of all processes. In collective calls each byte is accessed once,
-    /// even if several processes need it.
-    pub fn total_bytes(&self, processes: u32) -> u64 {
-        let pattern = self.benchmark().pattern(processes, 0, 0);
-        let bytes = match self.benchmark().way().collective {
-            Some(_) => pattern.cover(0).bytes(),
-            None => (0..processes)
-                .map(|rank| pattern::bytes(&*pattern, rank, 0))
-                .sum(),
-        };
-        bytes * pattern.operations()
-    }
-
-    /// Accesses of all processes; of the aggregators in collective calls.
-    pub fn total_calls(&self, processes: u32) -> u64 {
-        let pattern = self.benchmark().pattern(processes, 0, 0);
-        let operations = pattern.operations();
-        match self.benchmark().way().collective {
-            Some(collective) => (0..operations)
-                .map(|operation| collective.accesses(&*pattern, operation))
-                .sum(),
-            None => {
-                let calls = (0..processes).map(|rank| pattern.calls(rank, 0));
-                calls.sum::<u64>() * operations
-            }
-        }
-    }
-
     fn benchmark(&self) -> &dyn Benchmark {
         match self {
             Workload::Ior(ior) => ior,

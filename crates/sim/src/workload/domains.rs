@@ -2,7 +2,6 @@
 
 use super::grid::Grid;
 use super::keys::{Impossible, Keys, positive, require};
-use super::pattern::Pattern;
 use super::shuffles::Shuffles;
 use crate::units::Bytes;
 use crate::world::CALL_BYTES_MAX;
@@ -105,7 +104,7 @@ impl Collective {
     }
 
     /// Rounds of one aggregator in an operation.
-    fn rounds_of(&self, cover: &Grid, aggregator: u32) -> u64 {
+    pub(super) fn rounds_of(&self, cover: &Grid, aggregator: u32) -> u64 {
         let bytes = self.border(cover, aggregator + 1) - self.border(cover, aggregator);
         bytes.div_ceil(self.buffer.0)
     }
@@ -135,14 +134,5 @@ impl Collective {
             }
         }
         low
-    }
-
-    /// Accesses of all aggregators in an operation.
-    pub(super) fn accesses(&self, pattern: &dyn Pattern, operation: u64) -> u64 {
-        let cover = pattern.cover(operation);
-        let aggregators = 0..self.aggregators;
-        aggregators
-            .map(|aggregator| self.rounds_of(&cover, aggregator))
-            .sum()
     }
 }

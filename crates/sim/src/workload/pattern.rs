@@ -47,14 +47,6 @@ pub(super) trait Pattern: Send + Sync {
     }
 }
 
-/// How many bytes a process accesses in an operation.
-pub(super) fn bytes(pattern: &dyn Pattern, rank: u32, operation: u64) -> u64 {
-    let parts = 0..pattern.parts(rank, operation);
-    parts
-        .map(|part| pattern.part(rank, operation, part).bytes())
-        .sum()
-}
-
 /// How many of the bytes that a process accesses in an operation lie from offset `from` to before
 /// offset `to`.
 pub(super) fn bytes_between(

@@ -25,7 +25,7 @@ fn ior_covers_its_files() {
     }
     let one_shot = workload("ior", "request = '4 MiB'", 1);
     assert_eq!(
-        (one_shot.total_bytes(1), one_shot.total_calls(1)),
+        (total_bytes(&one_shot, 1), total_calls(&one_shot, 1)),
         (4 << 20, 1)
     );
 }
@@ -199,7 +199,7 @@ fn btio_covers_its_cube_each_step() {
         }
     }
     assert_eq!(
-        workload("btio", "class = 'C'", 1).total_bytes(1),
+        total_bytes(&workload("btio", "class = 'C'", 1), 1),
         162 * 162 * 162 * 40 * 40
     );
 }

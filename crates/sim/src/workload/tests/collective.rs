@@ -8,7 +8,7 @@ pub(super) fn assert_shuffles(workload: &Workload, processes: u32, steps: &[Vec<
     let pattern = workload.benchmark().pattern(processes, 10, 0);
     for (rank, own) in steps.iter().enumerate() {
         let needed: u64 = (0..pattern.operations())
-            .map(|operation| pattern::bytes(&*pattern, rank as u32, operation))
+            .map(|operation| bytes(&*pattern, rank as u32, operation))
             .sum();
         let accessed: u64 = accesses(std::slice::from_ref(own))
             .map(|access| access.extents.bytes())
@@ -38,7 +38,7 @@ pub(super) fn assert_shuffles(workload: &Workload, processes: u32, steps: &[Vec<
 
 /// Whether several processes need the same bytes.
 fn overlaps(pattern: &dyn Pattern, processes: u32) -> bool {
-    let bytes = (0..processes).map(|rank| pattern::bytes(pattern, rank, 0));
+    let bytes = (0..processes).map(|rank| bytes(pattern, rank, 0));
     bytes.sum::<u64>() > pattern.cover(0).bytes()
 }
 
