@@ -1,8 +1,7 @@
-//! The guard against starving: who has waited longest, for policies whose order is not that of
-//! arrival.
+//! Aging: the guard against starvation, for policies whose order is not that of arrival.
 //!
-//! A shared block of the policies. A request that has waited `age_ms_max` goes before everything
-//! that the policy would rather run.
+//! Several policies share this block. A request that has waited `age_ms_max` goes before all
+//! requests that the policy prefers.
 
 use crate::options::Options;
 use crate::policy::Bound;
@@ -12,7 +11,7 @@ use crate::types::Time;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// The policy's option. The default is longer than a busy disk makes anybody wait who is not
+/// The policy's option. The default is longer than a request waits for a busy disk without being
 /// starved.
 pub(crate) const AGE_MS_MAX: OptionSpec = OptionSpec::integer(
     "age_ms_max",
@@ -21,13 +20,13 @@ pub(crate) const AGE_MS_MAX: OptionSpec = OptionSpec::integer(
     "a request that has waited so many milliseconds goes before all that the policy prefers",
 );
 
-/// What a policy holds, in the order in which it got it.
+/// The requests of a policy, in the order in which the policy got them.
 ///
-/// Who leaves is only marked, in an array that is small beside the requests; marks are cleared
-/// away when they reach the front, or are more than what is left.
+/// Removal is lazy: `gone` marks a request in an array, and its entry in `order` is swept when it
+/// reaches the front, or when stale entries outnumber live ones.
 pub(crate) struct Aging {
     max_ns: u64,
-    /// The index of a request, and its number.
+    /// Index and number of each request; stale if the number is not the one in `numbers`.
     order: VecDeque<(Index, u32)>,
     /// By request: the number under which it is in `order`; 0 when it left.
     numbers: Vec<u32>,
@@ -72,7 +71,7 @@ impl Aging {
         self.held -= 1;
     }
 
-    /// The request that must go now, whatever the policy prefers.
+    /// The oldest request, if it has waited for the limit: it must go next.
     #[inline]
     pub(crate) fn overdue(&mut self, requests: &Requests, now: Time) -> Option<Index> {
         while let Some(&(index, number)) = self.order.front() {
@@ -85,7 +84,7 @@ impl Aging {
         None
     }
 
-    /// What a policy with this guard promises.
+    /// The bound of a policy with this guard.
     pub(crate) fn bound(&self) -> Bound {
         Bound::Overtaking(self.max_ns)
     }

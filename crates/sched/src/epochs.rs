@@ -1,7 +1,7 @@
-//! The time windows of Song et al. (SC'11), and who comes first in them: what every forwarder
-//! concludes alike from what requests carry.
+//! The time windows of Song et al. (SC'11), and the order of the applications in a window.
 //!
-//! A shared block of the policies `window` and `hio`.
+//! The policies `window` and `hio` share this block. All forwarders compute both from the requests
+//! alone, and so come to the same order.
 
 use crate::options::Options;
 use crate::policy::Bound;
@@ -16,7 +16,7 @@ pub(crate) const ORDER: OptionSpec = OptionSpec::new(
      nobody is always first, or by ascending application id, as printed in the paper",
 );
 
-/// What the hash of the order begins with.
+/// The seed of the rotation's hash.
 pub(crate) const ROTATION_SEED: OptionSpec = OptionSpec::integer(
     "rotation_seed",
     0,
@@ -64,9 +64,10 @@ impl Epochs {
         now.0.saturating_add(self.wall_offset_ns)
     }
 
-    /// The window of a request that arrived at `arrived`. A clock that is wrong, or lies, moves
-    /// its owner by at most one window; an epoch heard from another forwarder counts up to the
-    /// current one, so that the later requests of an operation do not fall behind.
+    /// The window of a request that arrived at `arrived`. A client with a wrong clock gains or
+    /// loses at most one window. The epoch that the client saw in a reply of another forwarder
+    /// counts, up to the current one, so that the later requests of an operation do not fall
+    /// behind.
     #[inline]
     pub(crate) fn of(&mut self, request: &Request, arrived: Time) -> u64 {
         let wall_ns = self.wall_ns(arrived);
@@ -79,7 +80,7 @@ impl Epochs {
         }
     }
 
-    /// The window of a time. It is mostly that of the last one, and divisions are slow.
+    /// The window of a time. Mostly it is the last one again, which saves a division.
     fn window_of(&mut self, wall_ns: u64) -> u64 {
         let into = wall_ns.wrapping_sub(self.current * self.width_ns);
         if into >= self.width_ns {
@@ -103,9 +104,9 @@ impl Epochs {
         self.wall_ns(now) / self.width_ns
     }
 
-    /// Arriving in window a, a request has an epoch of at most a + ahead (a fast clock), and one
-    /// that arrives in window b has at least b - 1 (the oldest stamp allowed). What still runs
-    /// before it has b - 1 <= a + ahead.
+    /// A request that arrives in window a has an epoch of at most a + ahead (a fast clock). A
+    /// request that arrives in window b has an epoch of at least b - 1 (the oldest stamp allowed).
+    /// So the second runs before the first only if b - 1 <= a + ahead.
     pub(crate) fn bound(&self) -> Bound {
         Bound::Windows(1 + AHEAD_NS_MAX.div_ceil(self.width_ns))
     }

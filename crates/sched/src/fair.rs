@@ -1,23 +1,24 @@
 //! Start-time fair queueing: gives each flow its weight's share of the device's time.
 //!
-//! A shared block of the policies (Goyal, Vin and Cheng, 1996). A flow is an application, or
-//! whatever the policy shares between. Each of its requests has a start tag, S = max(v, F), where
-//! F = S + cost / weight is that of the request before it, and v the start tag of what ran last.
-//! The least start tag runs next. With requests of one flow in their own order only the first
-//! of each needs its tag, so a flow has one, and requests have none.
+//! The algorithm is that of Goyal, Vin and Cheng (1996). A flow is an application, or whatever the
+//! policy shares between. A request has the start tag S = max(v, F) and the finish tag
+//! F = S + cost / weight. F on the right of the first is the finish tag of the flow's previous
+//! request; v is the start tag of the request that was dispatched last. The least start tag goes
+//! next. The requests of one flow run in order of arrival, so only the first one needs a tag: a
+//! flow has a tag, and requests have none.
 
 use crate::flat_btree::FlatBTree;
 use crate::heap::Heap;
 use alloc::vec::Vec;
 
-/// Virtual time: nanoseconds of device time at weight 1, times this. Weights above it are alike.
+/// Units of virtual time for each nanosecond of device time at weight 1. Weights above this number
+/// all count as equal.
 const SCALE: u128 = 1 << 16;
 
 /// The largest weight.
 pub(crate) const WEIGHT_MAX: u64 = 1 << 16;
 
-/// Flows without requests that are remembered; beyond it those are forgotten whose share comes back
-/// first.
+/// At most so many flows without requests are remembered. Those with the least tags are forgotten.
 const IDLE_MAX: usize = 1024;
 
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Which request goes next: the I/O scheduler of Tidegate, for any host with a queue of requests.
 //!
 //! The crate knows no clock, thread, socket or file. The host says what happened with
-//! [`Scheduler::handle`] and asks what to do with [`Scheduler::poll`]; both are told the time.
+//! [`Scheduler::handle`] and asks what to do with [`Scheduler::poll`]. It passes the time to both.
 //! The same inputs give the same outputs, so a simulator and a file server run the same code.
 //!
 //! ```

@@ -17,7 +17,7 @@ use crate::requests::{Entry, Index, Requests};
 use crate::types::{Direction, Request};
 use alloc::vec::Vec;
 
-/// Builds one batch at a time, out of requests that it was told of.
+/// Builds one batch at a time, from the requests that the policy holds.
 pub(crate) struct Merge {
     /// Whether adjacent requests are looked for at all. A policy that finds this off need not ask
     /// anything else: its batches have one request each.

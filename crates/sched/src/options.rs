@@ -34,11 +34,11 @@ pub struct Options {
     pub stripe_bytes: u64,
     /// What accesses cost the device.
     pub cost: CostModel,
-    /// Whether that is corrected by what batches take, within 1/16 to 16 times of it.
+    /// Whether the times of batches correct `cost`, within 1/16 to 16 times of it.
     pub estimate: bool,
-    /// What traces of earlier runs foretell, for `prediction = "recorded"`.
+    /// The prediction from traces of earlier runs, for `prediction = "recorded"`.
     pub prediction: Option<Arc<Prediction>>,
-    /// What applications and groups are promised, for the policies that keep it.
+    /// The shares of applications and groups, for the policies that keep them.
     pub shares: Shares,
     /// The chosen policy's own options.
     pub table: PolicyOptions,

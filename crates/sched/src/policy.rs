@@ -18,9 +18,9 @@ pub struct PolicySpec {
     pub name: &'static str,
     /// The options that it has of its own, in order of their names.
     pub options: &'static [OptionSpec],
-    /// Whether it joins adjacent requests into one batch unless told otherwise.
+    /// Whether it merges adjacent requests by default.
     pub merges: bool,
-    /// Whether it keeps what applications are promised by [`Shares`].
+    /// Whether it keeps [`Shares`].
     pub keeps_shares: bool,
     /// Makes it from complete options.
     pub(crate) make: fn(&Options) -> Result<Box<dyn Policy>, OptionsError>,
@@ -44,7 +44,7 @@ pub(crate) trait Policy: Send {
     /// Feedback for policies that adapt; the others need not write it.
     fn finished(&mut self, _requests: &Requests, _index: Index, _now: Time) {}
 
-    /// Whether it uses the cost model; for policies that do not, nobody measures what batches take.
+    /// Whether it uses the cost model. For other policies the scheduler does not measure batches.
     fn uses_cost_model(&self) -> bool {
         false
     }
@@ -63,7 +63,7 @@ pub(crate) trait Policy: Send {
         None
     }
 
-    /// What everybody is promised from now on, for policies that keep it.
+    /// Replaces the shares, for policies that keep them.
     fn shares(&mut self, _shares: &Shares, _now: Time) {}
 
     /// Hands its fair-queueing state to the policy that takes its place; it is dropped afterwards.

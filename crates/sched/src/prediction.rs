@@ -245,7 +245,7 @@ impl Predictor {
     fn count(&mut self, now: Time) {
         let from = self.counted;
         self.counted = self.counted.max(now);
-        // Who was waited for may be cancelled: then the device idles on, but not for a wait.
+        // Idle time after `anticipates_until` has another reason than a wait.
         let (passed, hidden) = match self.running > 0 {
             true => (now.since(from), 256),
             false => (now.min(self.anticipates_until).since(from), 0),

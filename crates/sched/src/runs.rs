@@ -185,7 +185,7 @@ impl Runs {
         }
     }
 
-    /// What accesses cost from now on, and with them the quantum; who waits for a step keeps it.
+    /// Sets the cost model, and with it the quantum. Runs that wait for a step keep that step.
     pub(crate) fn set_cost_model(&mut self, cost: &CostModel) {
         (self.cost, self.quantum_ns) = (*cost, quantum_ns(cost, self.quantum_bytes));
     }

@@ -34,7 +34,7 @@ pub struct Scheduler {
     picked: Vec<Index>,
     freed: Vec<Index>,
     stats: Stats,
-    /// The latest time that was told.
+    /// The latest time that the host gave.
     now: Time,
 }
 
@@ -104,7 +104,7 @@ impl Scheduler {
         self.requests.entries_made()
     }
 
-    /// Tells the scheduler what happened. A `now` before one that was told counts as that one.
+    /// Takes note of what happened. A `now` earlier than a previous one counts as the previous one.
     pub fn handle(&mut self, now: Time, input: Input) -> Result<(), Rejected> {
         let now = self.latest(now);
         let result = match input {
@@ -156,9 +156,9 @@ impl Scheduler {
         }
     }
 
-    /// Changes policy and options. Requests that wait move over in order of arrival; those that
-    /// run are not disturbed. When the options are refused nothing changes.
-    /// What shares gave to whom is kept if the new policy has shares too.
+    /// Changes policy and options. Waiting requests move over in order of arrival; running ones are
+    /// not affected. The accounts of shares are kept if both policies have shares. When the options
+    /// are refused nothing changes.
     pub fn set_policy(&mut self, now: Time, options: &Options) -> Result<(), OptionsError> {
         options.check()?;
         let now = self.latest(now);
@@ -173,7 +173,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Changes what applications and groups are promised, and nothing else. When it is refused
+    /// Changes the shares of applications and groups, and nothing else. When they are refused
     /// nothing changes.
     pub fn set_shares(&mut self, now: Time, shares: &Shares) -> Result<(), OptionsError> {
         shares.check()?;
@@ -199,8 +199,8 @@ impl Scheduler {
         &self.options
     }
 
-    /// What accesses are taken to cost now: [`Options::cost`], corrected by what batches took
-    /// under policies that price requests, unless [`Options::estimate`] is off.
+    /// The effective cost model: [`Options::cost`], corrected by the times of batches under
+    /// policies that use it, unless [`Options::estimate`] is off.
     pub fn cost(&self) -> CostModel {
         *self.estimate.effective()
     }

@@ -111,12 +111,12 @@ pub struct Request {
     /// How many aggregators of the operation have a longer shuffle.
     pub shuffle_rank: u16,
     /// The data server, or other queue of the host, that the request goes to; for policies that
-    /// tell them apart.
+    /// serve queues.
     pub queue: u32,
     /// Device time that other forwarders charged this application since its last request here.
     pub charged_elsewhere_ns: u64,
     /// Device time that this forwarder charged it in the same time, as far as the client knows.
-    /// With it what others charged is a ratio; a client's first request here tells neither.
+    /// With it service elsewhere is a ratio. A client's first request here reports neither.
     pub charged_here_ns: u64,
     /// Bytes and requests that other forwarders served this application since then.
     pub bytes_elsewhere: u64,

@@ -1,9 +1,8 @@
-//! Who waits for whom: nodes that are done when what they stand for is done and nothing that
-//! they wait for is left.
+//! The graph of conflicting requests: which request waits for which.
 //!
-//! A node stands for a request, or for nothing: a *join*, which is done as soon as all that it
-//! waits for is. Joins let one reference stand for many requests, and keep the place of a request
-//! that was cancelled while it waited.
+//! A node stands for a request, and is done when the request has finished. A node without a request
+//! is a *join*, and is done when all nodes that it waits for are done. Joins let one reference
+//! stand for many requests, and keep the place of a request that was cancelled while it waited.
 
 use crate::hash_table::NONE;
 use crate::requests::Index;

@@ -25,7 +25,7 @@ pub(super) const FEEDBACK: OptionSpec = OptionSpec::new(
      scheduler's `depth`",
 );
 
-/// The target of who has none.
+/// The target of an application without one.
 pub(super) const LATENCY_MS: OptionSpec = OptionSpec::integer(
     "latency_ms",
     1000,
@@ -155,7 +155,7 @@ impl Policy for Edf {
     }
 
     fn shares(&mut self, shares: &Shares, _now: Time) {
-        // Who waits keeps its deadline.
+        // Requests that wait keep their deadlines.
         self.shares = shares.clone();
     }
 
@@ -163,7 +163,8 @@ impl Policy for Edf {
         self.feedback.as_ref().map(Feedback::depth)
     }
 
-    /// Who comes later by more than the longest target cannot have an earlier deadline.
+    /// A request that arrives later by more than the longest target cannot have an earlier
+    /// deadline.
     fn bound(&self) -> Bound {
         let targets = self.shares.all().filter_map(|share| share.latency);
         let longest = targets.map(|target| target.ns).max().unwrap_or(0);

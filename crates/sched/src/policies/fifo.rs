@@ -1,6 +1,6 @@
 //! First in, first out: the order of a server that does not schedule, and the base of comparisons.
 //!
-//! It never merges unless told to, so that what another policy gains by merging can be seen.
+//! It does not merge by default, so that a comparison shows what another policy gains by merging.
 
 use crate::merge::Merge;
 use crate::options::Options;

@@ -36,12 +36,11 @@ use alloc::vec::Vec;
 use operations::{Key, Operations};
 use paper_exact::PaperExact;
 
-/// Operations that are looked at for one that may go before the others.
+/// So many operations are examined for one that may go before the others.
 const LOOK_MAX: usize = 64;
 
-/// Shuffles of one operation that differ by less than so many times what an access elsewhere costs
-/// more than one that goes on are alike. To serve them apart costs such an access, by which
-/// everybody behind ends later, and it gains one operation the difference at most.
+/// Shuffle costs within so many seek penalties are treated as equal. Separating them costs a seek,
+/// which delays all requests behind, and gains one operation at most the difference.
 const SEEKS_ALIKE: u64 = 64;
 
 /// Algorithm 1 of the paper.
@@ -110,7 +109,7 @@ impl Hio {
         }
     }
 
-    /// Which operation goes on, of the window that is first; `overtaken` are those before it.
+    /// Chooses the operation of the first window that goes next. `overtaken` gets those before it.
     fn choose(&mut self) -> u32 {
         let operations = &self.operations;
         let mut looked = operations.of_first_window();
@@ -177,7 +176,7 @@ impl Policy for Hio {
             .map(|&index| self.cost.request_ns(&requests[index].request));
         let work_ns = costs.fold(0, u64::saturating_add);
         self.operations.served(part, work_ns);
-        // Those wait for this long because of it. With `paper_exact` nobody is.
+        // The overtaken operations wait for the time of this batch. With `paper_exact` none is.
         for &operation in &self.overtaken {
             self.operations.uses_slack(operation, work_ns);
         }

@@ -3,8 +3,8 @@
 //!
 //! Queues, one for each file and direction, take turns. In its turn a queue gives its next run in
 //! the order of offsets, if one is eligible: its quantum is `quantum_bytes` at the first step after
-//! it came, and doubles at each further one. See `runs` for what a step is. Adjacent requests join
-//! as they arrive, unless told otherwise.
+//! it came, and doubles at each further one. See `runs` for what a step is. By default adjacent
+//! requests are merged as they arrive.
 
 use crate::aging::{AGE_MS_MAX, Aging};
 use crate::cost::CostModel;

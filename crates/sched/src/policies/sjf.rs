@@ -2,7 +2,7 @@
 //!
 //! The cost comes from the cost model, so a short read may go before a shorter write. Equal costs
 //! keep their order of arrival. A request that has waited `age_ms_max` goes before shorter ones,
-//! without which large ones would starve. Touching requests join only when told to.
+//! without which large ones would starve. Adjacent requests are merged only on demand.
 
 use crate::aging::{AGE_MS_MAX, Aging};
 use crate::cost::CostModel;

@@ -3,8 +3,8 @@
 //! AGIOS calls it TO, and TO-agg with aggregation. Forwarders that see the requests of an
 //! operation at different times still agree on the order, because the time is the client's stamp;
 //! a request without one counts from its arrival. Stamps are cut to a second before and 5 ms after
-//! the arrival, so that a wrong clock moves its owner by no more. Adjacent requests join unless
-//! told otherwise.
+//! the arrival, so that a wrong clock moves a request by no more. By default adjacent requests are
+//! merged.
 
 use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;

@@ -1,10 +1,7 @@
 //! The two-level scheduler of the position paper of vPFS: shares above, as in `dsfq`, and deadlines
 //! below, as in `edf`.
 //!
-//! Of the applications that have not had their reservation, the one whose first request is due
-//! first goes. When none is owed anything the weights decide, so no device idles for a promise (the
-//! credits of the original, which come back at idleness). How many batches run at once follows from
-//! latency targets, see `depth`.
+//! The rules are at the head of `dsfq`, the control of the depth is in `depth`.
 
 use super::dsfq::{Below, CREDIT_MS, Dsfq, LOCAL_MIN_PERCENT, REPORT_MS, SYNC};
 use super::edf::{self, FEEDBACK, LATENCY_MS};

@@ -2,10 +2,10 @@
 //!
 //! Requests of one flow run in order of arrival; between flows `fair` decides. The cost of a
 //! request comes from the cost model, so a share is one of the device's time, not of requests or
-//! bytes. Touching requests of a flow join only when told to, and are charged one by one.
+//! bytes. Adjacent requests of a flow are merged only on demand, and charged one by one.
 //!
 //! Options: `by` (`app` or `queue`), and `weights`, such as `render=3, climate=1` with names of
-//! applications or `1=3, 2=1` with numbers of queues. Who is not listed has weight 1.
+//! applications or `1=3, 2=1` with numbers of queues. Flows that are not listed have weight 1.
 
 use crate::cost::CostModel;
 use crate::fair::{Fair, WEIGHT_MAX};

@@ -8,12 +8,11 @@ use crate::types::Request;
 use alloc::vec::Vec;
 use core::cell::Cell;
 
-/// Parts of one operation that are told apart; further shuffles go with their neighbours, so that a
-/// client that tells many does not make everybody's requests expensive.
+/// The most parts of one operation. Further shuffles join a neighbouring part, so that a client
+/// with many different shuffles does not make the requests of all clients expensive.
 pub(super) const PARTS_MAX: usize = 256;
 
-/// Operations that ran empty here and may go on, of which is known how much of their slack was
-/// used.
+/// For so many operations without requests here, which may continue, the used slack is remembered.
 const GONE_MAX: usize = 64;
 
 /// The place of an operation in the base order. The application decides where two ranks are equal.
@@ -40,26 +39,26 @@ struct Operation {
     done_ns: u64,
     /// Work of others that went before although its place is behind.
     slack_used_ns: u64,
-    /// When it ends here if nobody overtakes it, as long as nothing has changed.
+    /// When it ends here if no other overtakes it; `None` after a change, until it is asked for.
     here_ns: Cell<Option<u64>>,
 }
 
 /// The requests of one operation with one shuffle.
 pub(super) struct Part {
     operation: u32,
-    /// The shuffle as far as it is told apart from others.
+    /// The shuffle's class: shuffles of one class count as equal.
     class: u64,
     pub(super) shuffle_ns: u64,
     /// Of the operation.
     pub(super) shuffle_max_ns: u64,
-    /// The least that a request of it told.
+    /// The least rank of its requests.
     pub(super) rank: u16,
     /// Work that waits.
     pub(super) work_ns: u64,
     queue: ElevatorQueue,
 }
 
-/// All that wait.
+/// The operations with requests that wait.
 pub(super) struct Operations {
     by_key: FlatBTree<Key, u32>,
     all: Vec<Operation>,
