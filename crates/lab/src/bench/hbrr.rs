@@ -129,8 +129,8 @@ impl Hbrr {
             (self.clients, self.records) = (self.clients.min(64), self.records.min(4));
             self.repetitions = 1;
         }
-        // The disks are emulated, so what else runs on the machine should not count. Forwarders
-        // inherit it; who may not have it does without.
+        // The disks are emulated, so other load on the machine should not count. Forwarders inherit
+        // the priority. Without the right to raise it the benchmark goes on.
         if !self.common.quick {
             let _ = rustix::process::setpriority_process(None, NICE);
         }

@@ -175,14 +175,15 @@ impl Overlap {
              too; do not edit it.\n\
              Medians of {} turns, on\n{machine}.\n\n\
              Ohta et al. (2010) have two structures for pending ranges, a list that is scanned and \
-             a tree. Here there is one, whatever the\nnumber: the order of overlapping requests \
+             a tree. Tidegate has one,\nwhatever their number: the order of overlapping requests \
              (`crates/sched/src/overlap.rs`) with the index of endpoints\n\
-             (`crates/sched/src/endpoint_index.rs`). So many ranges of one file are pending, half \
-             of them writes. An operation takes away the\nrange that has been free the longest, \
-             and tells who need no longer wait for it; and adds a new one, and tells whether it\n\
-             must wait, and which range is adjacent at either end. The list (32 bytes for each \
-             range) is scanned once for what comes and\nonce for what goes. Both give the same \
-             answers, which the benchmark compares.\n\n\
+             (`crates/sched/src/endpoint_index.rs`). The pending ranges lie in one file, and half \
+             of them are writes. One operation\nremoves the range that has been free to run the \
+             longest, and names the ranges that waited for that one alone.\nThen it adds a range, \
+             and says whether it must wait and which pending ranges are adjacent to it. The list \
+             has\n32 bytes for each range, and is scanned once for a range that is added and once \
+             for a range that is removed.\nBoth give the same answers, which the benchmark \
+             compares.\n\n\
              Processor time of one operation, in nanoseconds.\n\n",
             self.repetitions,
         );

@@ -73,7 +73,8 @@ impl Fleet {
             if !node.trim().is_empty() {
                 command.arg("env");
             }
-            // The mount takes the application's name from the environment of who opens a file.
+            // The mount takes the name of the application from the environment of the process that
+            // opens a file.
             command.arg(format!("TIDEGATE_APP={}", application(number)));
             command.arg(&own).args(["bench", "program"]);
             let (input, output) = place.start_partner(&mut command)?.split();
