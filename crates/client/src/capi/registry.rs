@@ -4,6 +4,7 @@ use super::error::{Failure, text_of};
 use crate::fs::File;
 use crate::wire::{Entry, Handle};
 use crate::{Client, Context};
+use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -74,94 +75,37 @@ impl Owner {
     }
 }
 
-/// One live handle.
-#[derive(Clone)]
-pub(super) enum Live {
-    Owner(Arc<Owner>),
-    File(Arc<OpenedFile>),
-    Dir(Arc<OpenedDir>),
-}
-
-/// What a handle may stand for.
-pub(super) trait Kind: Sized {
-    fn into_live(self) -> Live;
-    fn from_live(live: &Live) -> Option<&Arc<Self>>;
-}
-
-impl Kind for Owner {
-    fn into_live(self) -> Live {
-        Live::Owner(Arc::new(self))
-    }
-    fn from_live(live: &Live) -> Option<&Arc<Owner>> {
-        if let Live::Owner(owner) = live {
-            Some(owner)
-        } else {
-            None
-        }
-    }
-}
-
-impl Kind for OpenedFile {
-    fn into_live(self) -> Live {
-        Live::File(Arc::new(self))
-    }
-    fn from_live(live: &Live) -> Option<&Arc<OpenedFile>> {
-        if let Live::File(file) = live {
-            Some(file)
-        } else {
-            None
-        }
-    }
-}
-
-impl Kind for OpenedDir {
-    fn into_live(self) -> Live {
-        Live::Dir(Arc::new(self))
-    }
-    fn from_live(live: &Live) -> Option<&Arc<OpenedDir>> {
-        if let Live::Dir(dir) = live {
-            Some(dir)
-        } else {
-            None
-        }
-    }
-}
+/// What a handle stands for: an [`Owner`], an [`OpenedFile`] or an [`OpenedDir`].
+type Live = Arc<dyn Any + Send + Sync>;
 
 static LIVE: RwLock<BTreeMap<usize, Live>> = RwLock::new(BTreeMap::new());
 /// Ids are never used twice, so a stale handle cannot name something else.
 static ID_NEXT: AtomicUsize = AtomicUsize::new(1);
 
 /// Makes something live; returns its handle, a multiple of 16 as a pointer would be.
-pub(super) fn add(kind: impl Kind) -> usize {
+pub(super) fn add(kind: impl Any + Send + Sync) -> usize {
     let id = ID_NEXT.fetch_add(1, Ordering::Relaxed) << 4;
     LIVE.write()
         .unwrap_or_else(PoisonError::into_inner)
-        .insert(id, kind.into_live());
+        .insert(id, Arc::new(kind));
     id
 }
 
 /// What a handle stands for.
-pub(super) fn find<K: Kind>(id: usize) -> Result<Arc<K>, Failure> {
+pub(super) fn find<K: Any + Send + Sync>(id: usize) -> Result<Arc<K>, Failure> {
     let live = LIVE.read().unwrap_or_else(PoisonError::into_inner);
-    live.get(&id)
-        .and_then(K::from_live)
-        .cloned()
-        .ok_or_else(unknown)
+    let found = live.get(&id).cloned().ok_or_else(unknown)?;
+    found.downcast().map_err(|_| unknown())
 }
 
 /// Ends a handle. Calls that run with it go on to their end.
-pub(super) fn remove<K: Kind>(id: usize) -> Result<Arc<K>, Failure> {
+pub(super) fn remove<K: Any + Send + Sync>(id: usize) -> Result<Arc<K>, Failure> {
+    let found = find(id)?;
     let mut live = LIVE.write().unwrap_or_else(PoisonError::into_inner);
-    let found = live
-        .get(&id)
-        .and_then(K::from_live)
-        .cloned()
-        .ok_or_else(unknown)?;
-    let removed = live.remove(&id);
+    let removed = live.remove(&id).ok_or_else(unknown);
     // Dropping the last reference may call into the client.
     drop(live);
-    drop(removed);
-    Ok(found)
+    removed.map(|_| found)
 }
 
 fn unknown() -> Failure {
