@@ -202,13 +202,8 @@ impl Client {
 
     /// Value of an extended attribute.
     pub fn getxattr(&self, ctx: &Context, handle: Handle, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.call_text(
-            ctx,
-            Op::Getxattr {
-                handle,
-                name: name.into(),
-            },
-        )
+        let name = name.into();
+        self.call_text(ctx, Op::Getxattr { handle, name })
     }
 
     /// Sets an extended attribute; flags as setxattr(2).
@@ -239,13 +234,8 @@ impl Client {
 
     /// Removes an extended attribute.
     pub fn removexattr(&self, ctx: &Context, handle: Handle, name: &[u8]) -> Result<(), Errno> {
-        self.call_done(
-            ctx,
-            Op::Removexattr {
-                handle,
-                name: name.into(),
-            },
-        )
+        let name = name.into();
+        self.call_done(ctx, Op::Removexattr { handle, name })
     }
 }
 

@@ -198,6 +198,7 @@ impl Options {
     fn set(&mut self, key: &str, value: &str) -> Result<(), ConnectError> {
         let wrong = || ConnectError::Setting(format!("{key}={value}"));
         let number = || value.parse::<u64>().map_err(|_| wrong());
+        let short = || value.parse::<u32>().map_err(|_| wrong());
         match key {
             _ if value.is_empty() => return Err(wrong()),
             "export" => {
@@ -207,24 +208,20 @@ impl Options {
             "secret" => self.secret_file = Some(PathBuf::from(value)),
             "timeout_s" => self.timeout = Duration::from_secs(number()?),
             "connect_timeout_s" => self.connect_timeout = Duration::from_secs(number()?),
-            "payload_max" => {
-                self.payload_max = u32::try_from(number()?).map_err(|_| wrong())?;
-            }
+            "payload_max" => self.payload_max = short()?,
             "connections" => {
-                let connections = u16::try_from(number()?).map_err(|_| wrong())?;
+                let connections = value.parse().map_err(|_| wrong())?;
                 let allowed = (1..=CONNECTIONS_MAX).contains(&connections);
                 self.connections = allowed.then_some(connections).ok_or_else(wrong)?;
             }
             "pipelining" => self.pipelining = Pipelining::from_name(value).ok_or_else(wrong)?,
             "pipeline_bytes" => {
-                let bytes = u32::try_from(number()?).map_err(|_| wrong())?;
+                let bytes = short()?;
                 let allowed = (CHUNK_MIN..=PAYLOAD_LIMIT).contains(&bytes);
                 self.pipeline_bytes = allowed.then_some(bytes).ok_or_else(wrong)?;
             }
             "in_flight_bytes_max" => self.in_flight_bytes_max = number()?,
-            "coalesce_bytes" => {
-                self.coalesce_bytes = u32::try_from(number()?).map_err(|_| wrong())?;
-            }
+            "coalesce_bytes" => self.coalesce_bytes = short()?,
             "shared_memory_bytes" => self.shared_memory_bytes = number()?,
             "name" => self.name = value.to_string(),
             "application" => self.application = value.to_string(),

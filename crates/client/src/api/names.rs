@@ -7,13 +7,8 @@ use bytes::Bytes;
 impl Client {
     /// Attributes of the file with this name.
     pub fn lookup(&self, ctx: &Context, parent: Handle, name: &[u8]) -> Result<Attr, Errno> {
-        self.call_attr(
-            ctx,
-            Op::Lookup {
-                parent,
-                name: name.into(),
-            },
-        )
+        let name = name.into();
+        self.call_attr(ctx, Op::Lookup { parent, name })
     }
 
     /// Creates a regular file, or finds an existing one unless `exclusive`.
@@ -25,11 +20,12 @@ impl Client {
         mode: u32,
         exclusive: bool,
     ) -> Result<Attr, Errno> {
+        let name = name.into();
         self.call_attr(
             ctx,
             Op::Create {
                 parent,
-                name: name.into(),
+                name,
                 mode,
                 exclusive,
             },
@@ -44,14 +40,8 @@ impl Client {
         name: &[u8],
         mode: u32,
     ) -> Result<Attr, Errno> {
-        self.call_attr(
-            ctx,
-            Op::Mkdir {
-                parent,
-                name: name.into(),
-                mode,
-            },
-        )
+        let name = name.into();
+        self.call_attr(ctx, Op::Mkdir { parent, name, mode })
     }
 
     /// Creates a fifo, socket, device or regular file, by the type bits of `mode`.
@@ -63,11 +53,12 @@ impl Client {
         mode: u32,
         rdev: u32,
     ) -> Result<Attr, Errno> {
+        let name = name.into();
         self.call_attr(
             ctx,
             Op::Mknod {
                 parent,
-                name: name.into(),
+                name,
                 mode,
                 rdev,
             },
@@ -82,12 +73,13 @@ impl Client {
         name: &[u8],
         target: &[u8],
     ) -> Result<Attr, Errno> {
+        let (name, target) = (name.into(), target.into());
         self.call_attr(
             ctx,
             Op::Symlink {
                 parent,
-                name: name.into(),
-                target: target.into(),
+                name,
+                target,
             },
         )
     }
@@ -100,36 +92,27 @@ impl Client {
         parent: Handle,
         name: &[u8],
     ) -> Result<Attr, Errno> {
+        let name = name.into();
         self.call_attr(
             ctx,
             Op::Link {
                 handle,
                 parent,
-                name: name.into(),
+                name,
             },
         )
     }
 
     /// Removes a name of a file that is no directory.
     pub fn unlink(&self, ctx: &Context, parent: Handle, name: &[u8]) -> Result<(), Errno> {
-        self.call_done(
-            ctx,
-            Op::Unlink {
-                parent,
-                name: name.into(),
-            },
-        )
+        let name = name.into();
+        self.call_done(ctx, Op::Unlink { parent, name })
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, ctx: &Context, parent: Handle, name: &[u8]) -> Result<(), Errno> {
-        self.call_done(
-            ctx,
-            Op::Rmdir {
-                parent,
-                name: name.into(),
-            },
-        )
+        let name = name.into();
+        self.call_done(ctx, Op::Rmdir { parent, name })
     }
 
     /// Moves a name.
