@@ -8,6 +8,7 @@
 //! flow has a tag, and requests have none.
 
 use crate::flat_btree::FlatBTree;
+use crate::hash_table::put;
 use crate::heap::Heap;
 use alloc::vec::Vec;
 
@@ -132,16 +133,7 @@ impl Fair {
             tag: self.now,
             waiting: 0,
         };
-        let number = match self.flows_free.pop() {
-            Some(number) => {
-                self.flows[number as usize] = flow;
-                number
-            }
-            None => {
-                self.flows.push(flow);
-                self.flows.len() as u32 - 1
-            }
-        };
+        let number = put(&mut self.flows, &mut self.flows_free, flow);
         self.by_id.insert(id, number);
         number
     }

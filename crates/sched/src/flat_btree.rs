@@ -6,7 +6,7 @@
 //! empty by themselves. A leaf that is full at the end of the map is left full, for keys that count
 //! up.
 
-use crate::hash_table::NONE;
+use crate::hash_table::{NONE, put};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::hint::black_box;
@@ -431,16 +431,7 @@ impl<K: Ord + Copy + Default, V: Copy + Default> FlatBTree<K, V> {
     }
 
     fn new_inner(&mut self, node: Inner<K>) -> u32 {
-        match self.inner_free.pop() {
-            Some(number) => {
-                self.inner[number as usize] = node;
-                number
-            }
-            None => {
-                self.inner.push(node);
-                self.inner.len() as u32 - 1
-            }
-        }
+        put(&mut self.inner, &mut self.inner_free, node)
     }
 }
 

@@ -12,6 +12,17 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 const BUCKETS_MIN: usize = 16;
 
+/// Puts an item under a free number, or under a new one.
+#[inline]
+pub(crate) fn put<T>(items: &mut Vec<T>, free: &mut Vec<u32>, item: T) -> u32 {
+    let Some(number) = free.pop() else {
+        items.push(item);
+        return items.len() as u32 - 1;
+    };
+    items[number as usize] = item;
+    number
+}
+
 /// What can be found: it has room for the link of its chain.
 pub(crate) trait Chained {
     /// Its key.

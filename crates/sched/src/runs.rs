@@ -21,7 +21,7 @@ use crate::c_scan::{CScan, Chunks, Place};
 use crate::cost::CostModel;
 use crate::endpoint_index::{Edge, EndpointIndex};
 use crate::flat_btree::FlatBTree;
-use crate::hash_table::HashTable;
+use crate::hash_table::{HashTable, put};
 use crate::heap::Heap;
 use crate::options::Options;
 use crate::requests::{Index, List, Requests};
@@ -485,16 +485,7 @@ impl Runs {
 
     fn add(&mut self, run: Run) -> u32 {
         self.queues[run.queue as usize].runs += 1;
-        match self.runs_free.pop() {
-            Some(number) => {
-                self.runs[number as usize] = run;
-                number
-            }
-            None => {
-                self.runs.push(run);
-                self.runs.len() as u32 - 1
-            }
-        }
+        put(&mut self.runs, &mut self.runs_free, run)
     }
 
     /// What lay behind a cancelled request becomes a run of its own.

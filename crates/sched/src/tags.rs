@@ -27,6 +27,7 @@ mod node;
 mod service_reports;
 
 use crate::flat_btree::FlatBTree;
+use crate::hash_table::put;
 use crate::share::{Service, Shares};
 use crate::types::{AppId, Time};
 use alloc::collections::VecDeque;
@@ -350,12 +351,7 @@ impl Tags {
     }
 
     fn add(&mut self, node: Node) -> u32 {
-        if let Some(number) = self.nodes_free.pop() {
-            self.nodes[number as usize] = node;
-            return number;
-        }
-        self.nodes.push(node);
-        self.nodes.len() as u32 - 1
+        put(&mut self.nodes, &mut self.nodes_free, node)
     }
 
     fn node(&self, number: u32) -> &Node {

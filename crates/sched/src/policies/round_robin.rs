@@ -6,7 +6,7 @@
 //! over a round, its code over an entry; this policy follows the code, because a turn that moves on
 //! to the next file cannot be one call.
 
-use crate::hash_table::{HashTable, NONE};
+use crate::hash_table::{HashTable, NONE, put};
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
@@ -75,16 +75,7 @@ impl RoundRobin {
             next: NONE,
             prev: NONE,
         };
-        let number = match self.entries_free.pop() {
-            Some(number) => {
-                self.entries[number as usize] = entry;
-                number
-            }
-            None => {
-                self.entries.push(entry);
-                self.entries.len() as u32 - 1
-            }
-        };
+        let number = put(&mut self.entries, &mut self.entries_free, entry);
         self.by_file[direction as usize].insert(file, number);
         self.link_last(number);
         number
