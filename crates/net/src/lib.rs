@@ -12,17 +12,15 @@ mod dialer;
 mod frames;
 mod listener;
 mod mailbox;
-mod outbox;
 mod poller;
 mod secret;
 mod stream;
 
 pub use address::{Address, Place};
 pub use dialer::Dialer;
-pub use frames::{FrameReader, Step};
+pub use frames::{FrameReader, Outbox, Step};
 pub use listener::{ListenError, Listener, Origin};
 pub use mailbox::{Incoming, Outgoing, Waker, mailbox};
-pub use outbox::Outbox;
 pub use poller::{Poller, Spin};
 pub use secret::{Secret, SecretError, challenge, read_private};
 pub use stream::{Beside, Stream};
