@@ -103,6 +103,7 @@ class Work:
         if failed:
             print(self.logs())
         self.clean()
+        run("rm", "-rf", "--one-file-system", self.path)
 
     def __truediv__(self, name):
         return self.path / name
@@ -272,7 +273,6 @@ class Forwarders(Work):
         try:
             if not failed:
                 self.down()
-                shutil.rmtree(self.path)
         except BaseException:
             failed = True
             raise
@@ -359,12 +359,9 @@ def tail(path, lines=15):
 @pytest.fixture(scope="session")
 def work():
     """The suite's folder."""
-    given = os.environ.get("WORK")
-    path = given or tempfile.mkdtemp(prefix="tidegate.", dir=os.environ.get("TIDEGATE_TEST_DIR", "/var/tmp"))
+    path = os.environ.get("WORK") or tempfile.mkdtemp(prefix="tidegate.", dir=os.environ.get("TIDEGATE_TEST_DIR", "/var/tmp"))
     with Work(path) as work:
         yield work
-    if not given:
-        shutil.rmtree(path)
 
 
 @pytest.fixture(scope="session")

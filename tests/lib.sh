@@ -106,9 +106,15 @@ restart_when_dead() {
 # killed PID: true when that forwarder is gone, as the fault demanded.
 killed() { ! alive "$1"; }
 
-# clean_work DIR: ends the remembered processes and forwarders, and takes away the mounts of DIR.
+# clean_work DIR: takes away the mounts of DIR, and ends the remembered processes and forwarders.
 clean_work() {
   local dir=$1 pid start file point
+  # First: whoever looks into a mount without forwarders waits.
+  grep -E " $dir/[^ ]* (fuse|tmpfs)" /proc/self/mounts 2>/dev/null | while read -r _ point _; do
+    # A forced unmount as root ends the connection, and with it every stuck request.
+    umount -f "$point" 2>/dev/null || true
+    fusermount3 -uz "$point" 2>/dev/null || umount -l "$point" 2>/dev/null || true
+  done || true
   { cat "$dir"/pids "$dir"/*/pids 2>/dev/null || true
     for file in "$dir"/run/forwarder.*.pid "$dir"/*/run/forwarder.*.pid; do
       [ -f "$file" ] || continue
@@ -120,11 +126,6 @@ clean_work() {
       kill -CONT "$pid" 2>/dev/null; kill -KILL "$pid" 2>/dev/null
     done || true
   rm -f "$dir"/pids "$dir"/*/pids
-  grep -E " $dir/[^ ]* (fuse|tmpfs)" /proc/self/mounts 2>/dev/null | while read -r _ point _; do
-    # A forced unmount as root ends the connection, and with it every stuck request.
-    umount -f "$point" 2>/dev/null || true
-    fusermount3 -uz "$point" 2>/dev/null || umount -l "$point" 2>/dev/null || true
-  done || true
 }
 leave() {
   local code=$?
