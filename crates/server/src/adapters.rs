@@ -1,7 +1,6 @@
 //! Adapters between the forwarder's loop and the rest of the world, beside connections and storage.
 //! Each adapter owns its state. The loop passes to the forwarder what the adapters report.
 
-pub mod arrivals;
 pub mod gossip;
 pub mod host_counts;
 pub mod jitter;

@@ -7,7 +7,6 @@
 
 mod admission;
 
-use crate::adapters::arrivals::Arrivals;
 use crate::adapters::gossip::Gossip;
 use crate::adapters::host_counts::host_counts;
 use crate::adapters::jitter::Jitter;
@@ -19,9 +18,8 @@ use crate::adapters::trim::Trim;
 use crate::clock::Zero;
 use crate::connections::acceptor::Acceptor;
 use crate::connections::outbox::Body;
-use crate::connections::ports::Ports;
 use crate::connections::shard::{CONNS, SCAN_NS, Shard, WAKER};
-use crate::connections::{Came, ConnectionPolicy, ToLoop, ToShard};
+use crate::connections::{ConnectionPolicy, Ports, ToLoop, ToShard};
 use crate::storage::{Completion, Slots, Storage};
 use admission::Admission;
 use mio::unix::SourceFd;
@@ -116,7 +114,6 @@ pub struct ForwarderLoop {
     /// How many shards to start.
     shards: usize,
     admission: Admission,
-    arrivals: Arrivals,
     storage: Box<dyn Storage>,
     completions: Vec<Completion>,
     seats: SeatKeeper,
@@ -171,8 +168,7 @@ impl ForwarderLoop {
             ports: Ports::default(),
             from_threads: Vec::new(),
             shards: parts.reactors,
-            admission: Admission::new(parts.slots),
-            arrivals: Arrivals::new(parts.jitter, parts.kill_at_request),
+            admission: Admission::new(parts.slots, parts.jitter, parts.kill_at_request),
             storage: parts.storage,
             completions: Vec::new(),
             seats: parts.seats,
@@ -226,7 +222,7 @@ impl ForwarderLoop {
                 }
             }
             self.pass()?;
-            self.arrivals.arm(self.zero)?;
+            self.admission.arm(self.zero)?;
             if let Some(why) = self.storage.failure().or_else(|| self.seats.failure()) {
                 self.end_recording();
                 // Storage threads may wait for a back end that never answers.
@@ -388,56 +384,22 @@ impl ForwarderLoop {
                 if matches!(came.request.op, Op::Status) {
                     self.tell_counts();
                 }
-                if came.payload_follows() {
-                    self.request_came(conn, came);
-                } else {
-                    self.complete(conn, came, None);
-                }
+                self.request_came(conn, came);
             }
             ToLoop::PayloadReceived {
                 conn,
                 request,
                 slot,
-            } => {
-                let shared = None;
-                self.complete(conn, Came { request, shared }, Some(slot));
-            }
+            } => self.payload_came(conn, request, slot),
             ToLoop::Sent(slot) => self.sent(slot),
             ToLoop::Closed(conn) => {
                 if self.ports.closed(conn) {
-                    self.arrivals.closed(conn);
                     self.admission.closed(conn);
                     self.trim.ended();
                     self.tell(Input::Closed { conn });
                 }
             }
             ToLoop::Flushed => self.ports.flushed(),
-        }
-    }
-
-    /// Passes a complete request on to the forwarder, now or, where delays are emulated, when its
-    /// delay is over.
-    fn complete(&mut self, conn: ConnId, came: Came, slot: Option<SlotId>) {
-        if let Some(came) = self.arrivals.came(self.now, conn, came, slot) {
-            self.arrived(conn, came, slot);
-        }
-    }
-
-    /// Passes on the delayed requests that are due.
-    fn take_delayed(&mut self) {
-        while let Some(held) = self.arrivals.take(self.now) {
-            self.arrived(held.conn, held.came, held.slot);
-        }
-    }
-
-    fn arrived(&mut self, conn: ConnId, came: Came, slot: Option<SlotId>) {
-        match slot {
-            Some(_) => self.tell(Input::Received {
-                conn,
-                request: *came.request,
-                slot,
-            }),
-            None => self.request_came(conn, came),
         }
     }
 

@@ -16,6 +16,7 @@ mod connections;
 mod descriptors;
 mod forwarder_loop;
 mod identity;
+mod lock;
 pub mod seats;
 mod serve;
 mod start;

@@ -3,14 +3,15 @@
 
 use super::outbox::Body;
 use super::session::{Session, Turn};
-use super::traffic::{Published, Traffic};
+use super::traffic::Traffic;
 use super::{ConnectionPolicy, RequestSink, ToLoop, ToShard};
 use crate::clock::Zero;
+use crate::lock::lock;
 use mio::event::Event;
 use mio::{Events, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidegate_fabric::Wait;
 use tidegate_forward::{ConnId, GOODBYE, NOT_JOINED, SESSION_OVER, SlotId};
@@ -408,7 +409,7 @@ pub struct ShardThread {
     /// Messages to the forwarder's loop.
     pub outgoing: Outgoing<ToLoop>,
     /// Where the loop's thread reads the counts of this thread.
-    pub published: Arc<Published>,
+    pub traffic: Arc<Mutex<Traffic>>,
     /// The zero of the forwarder's time.
     pub zero: Zero,
 }
@@ -421,7 +422,7 @@ impl ShardThread {
             waker,
             incoming,
             mut outgoing,
-            published,
+            traffic,
             zero,
         } = self;
         let mut events = Events::with_capacity(256);
@@ -444,7 +445,7 @@ impl ShardThread {
                 scan_at = shard.sink.now + SCAN_NS;
                 shard.close_stalled();
             }
-            published.publish(&shard.sink.traffic);
+            *lock(&traffic) = shard.sink.traffic;
             for message in shard.sink.messages.drain(..) {
                 outgoing.push(message);
             }

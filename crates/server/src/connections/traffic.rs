@@ -1,8 +1,6 @@
 //! Counts of the system calls and copies of the threads that serve connections. `tidegate stat`
 //! shows them, and a test compares them with the table in docs/data-path.md.
 
-use std::sync::{Mutex, PoisonError};
-
 /// Counts since the start. One thread alone changes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
@@ -42,24 +40,5 @@ impl Traffic {
         self.sent_bytes += other.sent_bytes;
         self.spliced_bytes += other.spliced_bytes;
         self.copied_bytes += other.copied_bytes;
-    }
-}
-
-/// The counts of one thread as they were at the end of its last pass, for the loop's thread to
-/// read.
-#[derive(Default)]
-pub struct Published {
-    traffic: Mutex<Traffic>,
-}
-
-impl Published {
-    /// Stores the counts for other threads to read.
-    pub fn publish(&self, traffic: &Traffic) {
-        *self.traffic.lock().unwrap_or_else(PoisonError::into_inner) = *traffic;
-    }
-
-    /// The counts that were stored last.
-    pub fn read(&self) -> Traffic {
-        *self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

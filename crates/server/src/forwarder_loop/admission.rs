@@ -10,18 +10,25 @@
 //! that got memory for at least one request, and finds none for its next, goes to the end of the
 //! queue.
 //!
+//! A request whose payload has arrived is counted here, for a fault that tests inject, and delayed
+//! where delays are emulated.
+//!
 //! [`HANDED_MAX`]: crate::connections::HANDED_MAX
 
 use super::ForwarderLoop;
+use crate::adapters::jitter::{Held, Jitter};
+use crate::clock::Zero;
 use crate::connections::outbox::{Body, Payload};
 use crate::connections::{Came, ToShard};
 use crate::storage::{SharedMemory, SlotBuffer, Slots};
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::Arc;
-use tidegate_forward::{Admission as Admitted, Arrival, ConnId, PayloadMemory, SlotId};
-use tidegate_wire::Op;
+use tidegate_forward::{Admission as Admitted, Arrival, ConnId, Input, PayloadMemory, SlotId};
+use tidegate_sched::Time;
+use tidegate_wire::{Op, Request, session_ops};
 
-/// The payload buffers, and the connections that wait for one.
+/// The payload buffers, the connections that wait for one, and the requests that are delayed.
 pub(super) struct Admission {
     buffers: Slots,
     /// Buffers that the forwarder has given out again before this side learned that it had freed
@@ -33,16 +40,53 @@ pub(super) struct Admission {
     waiting: BTreeMap<ConnId, VecDeque<Came>>,
     /// Whether buffers were freed since the waiting connections were last served.
     freed: bool,
+    /// Requests that have arrived so far, without operations on sessions.
+    arrived: u64,
+    kill_at_request: Option<u64>,
+    jitter: Option<Jitter>,
 }
 
 impl Admission {
-    pub(super) fn new(buffers: Slots) -> Admission {
+    /// `jitter` delays each request. The process kills itself when `kill_at_request` requests have
+    /// arrived.
+    pub(super) fn new(
+        buffers: Slots,
+        jitter: Option<Jitter>,
+        kill_at_request: Option<u64>,
+    ) -> Admission {
         Admission {
             buffers,
             stale_frees: Vec::new(),
             order: VecDeque::new(),
             waiting: BTreeMap::new(),
             freed: false,
+            arrived: 0,
+            kill_at_request,
+            jitter,
+        }
+    }
+
+    /// Counts a request that has arrived. Returns the request unless it has to be delayed.
+    fn pass(&mut self, now: Time, held: Held) -> Option<Held> {
+        if matches!(held.came.request.op, session_ops!()) {
+            return Some(held);
+        }
+        self.arrived += 1;
+        if self.kill_at_request == Some(self.arrived) {
+            kill_self();
+        }
+        let Some(jitter) = &mut self.jitter else {
+            return Some(held);
+        };
+        jitter.hold(now, held);
+        None
+    }
+
+    /// Sets the timer to the time when the next delayed request is due.
+    pub(super) fn arm(&mut self, zero: Zero) -> io::Result<()> {
+        match &mut self.jitter {
+            Some(jitter) => jitter.arm(zero.time()),
+            None => Ok(()),
         }
     }
 
@@ -56,6 +100,9 @@ impl Admission {
     pub(super) fn closed(&mut self, conn: ConnId) {
         self.waiting.remove(&conn);
         self.freed = true;
+        if let Some(jitter) = &mut self.jitter {
+            jitter.forget(conn);
+        }
     }
 
     /// Frees the buffer of a reply that was sent.
@@ -106,8 +153,50 @@ impl Admission {
 }
 
 impl ForwarderLoop {
-    /// Takes a request that a shard has received, or lets it wait.
+    /// Takes a request that a shard has received. If its payload follows, or no delay is emulated,
+    /// the forwarder gets it at once.
     pub(super) fn request_came(&mut self, conn: ConnId, came: Came) {
+        match came.payload_follows() {
+            true => self.admit_or_wait(conn, came),
+            false => self.complete(conn, came, None),
+        }
+    }
+
+    /// Takes a request whose payload has arrived in a buffer.
+    pub(super) fn payload_came(&mut self, conn: ConnId, request: Box<Request>, slot: SlotId) {
+        let shared = None;
+        self.complete(conn, Came { request, shared }, Some(slot));
+    }
+
+    /// Passes a complete request on, now or, where delays are emulated, when its delay is over.
+    fn complete(&mut self, conn: ConnId, came: Came, slot: Option<SlotId>) {
+        if let Some(held) = self.admission.pass(self.now, Held { conn, came, slot }) {
+            self.arrived(held);
+        }
+    }
+
+    /// Passes on the delayed requests that are due.
+    pub(super) fn take_delayed(&mut self) {
+        while let Some(jitter) = &mut self.admission.jitter
+            && let Some(held) = jitter.take(self.now)
+        {
+            self.arrived(held);
+        }
+    }
+
+    fn arrived(&mut self, Held { conn, came, slot }: Held) {
+        match slot {
+            Some(_) => self.tell(Input::Received {
+                conn,
+                request: *came.request,
+                slot,
+            }),
+            None => self.admit_or_wait(conn, came),
+        }
+    }
+
+    /// Admits a request, or lets it wait for memory.
+    fn admit_or_wait(&mut self, conn: ConnId, came: Came) {
         if let Some(behind) = self.admission.waiting.get_mut(&conn) {
             return behind.push_back(came);
         }
@@ -213,4 +302,10 @@ impl ForwarderLoop {
 /// Whether a request reads, and reads one contiguous range.
 fn is_of_one_extent(op: &Op) -> bool {
     matches!(op, Op::Read { extents, .. } if extents.rest.is_empty())
+}
+
+/// The fault that tests inject: ends the process as abruptly as `kill -9`.
+fn kill_self() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    std::process::abort()
 }
