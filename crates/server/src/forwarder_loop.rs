@@ -3,9 +3,12 @@
 //!
 //! Each pass reads the clock once, takes the events that have arrived, reports them to the
 //! forwarder, carries out the forwarder's commands, and has the shards send what is queued. A
-//! connection that has used up its part of a pass continues in the next pass.
+//! connection that has used up its part of a pass continues in the next pass. At what happens
+//! seldom the loop looks only when it was notified or something of it is due: at seats, service
+//! reports, changes of policy, listeners that had failed, and the order to stop.
 
 mod admission;
+mod waker;
 
 use crate::adapters::gossip::Gossip;
 use crate::adapters::host_counts::host_counts;
@@ -18,21 +21,22 @@ use crate::adapters::trim::Trim;
 use crate::clock::Zero;
 use crate::connections::acceptor::Acceptor;
 use crate::connections::outbox::Body;
-use crate::connections::shard::{CONNS, SCAN_NS, Shard, WAKER};
+use crate::connections::shard::{CONNS, SCAN_NS, Shard};
 use crate::connections::{ConnectionPolicy, Ports, ToLoop, ToShard};
 use crate::storage::{Completion, Slots, Storage};
 use admission::Admission;
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Token, Waker};
+use mio::{Events, Interest, Token};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidegate_forward::{ConnId, Forwarder, Input, Output, SlotId};
 use tidegate_net::{Listener, Poller, Secret};
 use tidegate_sched::Time;
 use tidegate_wire::{Op, Reply};
 use tracing::info;
+use waker::LoopWaker;
+pub use waker::Stop;
 
 const LISTENERS: usize = 1;
 const JITTER: usize = CONNS - 1;
@@ -40,26 +44,6 @@ const STORAGE: usize = CONNS - 2;
 
 /// How long a drain may take, in ns.
 const DRAIN_NS_MAX: u64 = 30_000_000_000;
-
-/// Stops a forwarder's loop from another thread.
-#[derive(Clone)]
-pub struct Stop {
-    asked: Arc<AtomicBool>,
-    waker: Arc<Waker>,
-}
-
-impl Stop {
-    /// Asks the loop to finish the requests that it has accepted, and then to end. Does not wait.
-    pub fn ask(&self) {
-        self.asked.store(true, Ordering::Release);
-        // This fails if the loop has ended already, which is what the caller wants.
-        let _ = self.waker.wake();
-    }
-
-    fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
-    }
-}
 
 /// What a forwarder's loop is made of. All parts are ready to use.
 pub struct Parts {
@@ -125,22 +109,27 @@ pub struct ForwarderLoop {
     trim: Trim,
     stuck: Stuck,
     scan_at: Time,
+    waker: LoopWaker,
     stop: Stop,
+    /// When something that happens seldom is due.
+    seldom_at: Option<Time>,
+    /// Why the seats let the forwarder not go on.
+    failure: Option<String>,
     drain_until: Option<Time>,
     drained: bool,
 }
 
 impl ForwarderLoop {
-    /// Makes a poller and its waker. The storage needs the waker before the loop is made.
-    pub fn poller() -> io::Result<(Poller, Arc<Waker>)> {
+    /// Makes a poller and its waker, which others need before the loop is made.
+    pub fn poller() -> io::Result<(Poller, LoopWaker)> {
         let poller = Poller::new()?;
-        let waker = Arc::new(Waker::new(poller.registry(), WAKER)?);
+        let waker = LoopWaker::new(&poller)?;
         Ok((poller, waker))
     }
 
     /// Makes a loop, which does nothing until [`ForwarderLoop::run`] is called. Fails if the system
     /// refuses to register a descriptor.
-    pub fn new(poller: Poller, waker: Arc<Waker>, parts: Parts) -> io::Result<ForwarderLoop> {
+    pub fn new(poller: Poller, waker: LoopWaker, parts: Parts) -> io::Result<ForwarderLoop> {
         let watch = |fd: Option<i32>, token: usize| match fd {
             Some(fd) => {
                 let (source, token) = (&mut SourceFd(&fd), Token(token));
@@ -180,10 +169,10 @@ impl ForwarderLoop {
             trim: Trim::default(),
             stuck: Stuck::default(),
             scan_at: Time(0),
-            stop: Stop {
-                asked: Arc::default(),
-                waker,
-            },
+            stop: Stop::new(&waker),
+            waker,
+            seldom_at: Some(Time(0)),
+            failure: None,
             drain_until: None,
             drained: false,
         })
@@ -202,7 +191,7 @@ impl ForwarderLoop {
     /// Serves until the loop is stopped and drained. True if the drain ended within its time.
     pub fn run(mut self) -> io::Result<bool> {
         let mut events = Events::with_capacity(256);
-        let started = Ports::start(self.shards, &self.stop.waker, &self.policy, self.zero);
+        let started = Ports::start(self.shards, &self.waker.waker, &self.policy, self.zero);
         self.ports = started.map_err(|error| {
             let what = format!("starting {} reactors: {error}", self.shards);
             io::Error::new(error.kind(), what)
@@ -223,7 +212,7 @@ impl ForwarderLoop {
             }
             self.pass()?;
             self.admission.arm(self.zero)?;
-            if let Some(why) = self.storage.failure().or_else(|| self.seats.failure()) {
+            if let Some(why) = self.storage.failure().or_else(|| self.failure.take()) {
                 self.end_recording();
                 // Storage threads may wait for a back end that never answers.
                 std::mem::forget(self.storage);
@@ -258,24 +247,9 @@ impl ForwarderLoop {
 
     /// Does everything of a pass, except waiting for new events.
     fn pass(&mut self) -> io::Result<()> {
-        if self.stop.is_asked() && self.drain_until.is_none() {
-            info!("stopping: finishing what was accepted");
-            self.drain_until = Some(self.now + DRAIN_NS_MAX);
-            self.acceptor.close();
-            self.tell(Input::Drain);
-        }
-        for listener in self.acceptor.again(self.now) {
-            self.accept(listener);
-        }
         self.take_completions();
-        for report in self.gossip.received() {
-            self.tell(Input::PeerService(report));
-        }
-        for input in self.seats.turn(self.now) {
-            self.tell(input);
-        }
-        for input in self.policy_changes.turn() {
-            self.tell(input);
+        if self.waker.was_notified() || self.seldom_at.is_some_and(|at| at <= self.now) {
+            self.look_at_seldom();
         }
         self.take_from_threads()?;
         self.serve_own();
@@ -289,6 +263,42 @@ impl ForwarderLoop {
             self.stuck.look(self.storage.oldest());
         }
         Ok(())
+    }
+
+    /// Looks at what happens seldom.
+    fn look_at_seldom(&mut self) {
+        if self.stop.is_asked() && self.drain_until.is_none() {
+            info!("stopping: finishing what was accepted");
+            self.drain_until = Some(self.now + DRAIN_NS_MAX);
+            self.acceptor.close();
+            self.tell(Input::Drain);
+        }
+        self.seldom_at = self.drain_until;
+        for listener in self.acceptor.again(self.now) {
+            self.accept(listener);
+        }
+        self.look_by(self.acceptor.again_at());
+        for report in self.gossip.received() {
+            self.tell(Input::PeerService(report));
+        }
+        for input in self.seats.turn(self.now) {
+            self.tell(input);
+        }
+        self.after_seats();
+        for input in self.policy_changes.turn() {
+            self.tell(input);
+        }
+    }
+
+    /// Looks at what happens seldom at `at`, at the latest.
+    fn look_by(&mut self, at: Option<Time>) {
+        self.seldom_at = [self.seldom_at, at].into_iter().flatten().min();
+    }
+
+    /// Notes what a call of the keeper of seats has changed.
+    fn after_seats(&mut self) {
+        self.look_by(self.seats.wake_at());
+        self.failure = self.seats.failure();
     }
 
     /// Waits for events until the next timer is due, after looking for them for a moment without
@@ -306,13 +316,7 @@ impl ForwarderLoop {
         let scan =
             !self.shard.is_empty() || self.trim.is_due() || self.storage.counts().pending > 0;
         let scan = scan.then_some(self.scan_at);
-        let times = [
-            self.forwarder.wake_at(),
-            self.seats.wake_at(),
-            self.acceptor.again_at(),
-            self.drain_until,
-            scan,
-        ];
+        let times = [self.forwarder.wake_at(), self.seldom_at, scan];
         let at = times.into_iter().flatten().min()?;
         let now = self.zero.time();
         // Round up: a wait that ends just before the timer is due would spin.
@@ -337,6 +341,7 @@ impl ForwarderLoop {
             self.tell(Input::Connected { conn, peer });
             self.ports.serve(session);
         }
+        self.look_by(self.acceptor.again_at());
     }
 
     /// Serves the connections of shard 0 until none can continue in this pass.
@@ -462,6 +467,7 @@ impl ForwarderLoop {
                 if let Some(input) = self.seats.take(self.now, seat) {
                     self.tell(input);
                 }
+                self.after_seats();
             }
             Output::ReleaseSeat { seat } => self.seats.release(seat),
             Output::Close { conn, reason } => {

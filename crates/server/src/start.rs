@@ -17,12 +17,11 @@ use crate::identity::WriteCache;
 use crate::seats::SeatsError;
 use crate::storage::{
     EmulatedError, ExportError, ExportOptions, Faults, Fence, HIDDEN, KillAfterEffect, PosixFiles,
-    Slots, Trust, UringRefused, prepare_process,
+    Slots, Trust, UringRefused, Wake, prepare_process,
 };
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -158,8 +157,9 @@ impl Server {
         let mut scheduler = config.scheduler.clone();
         scheduler.wall_offset_ns = wall_ns();
         let (poller, waker) = ForwarderLoop::poller().map_err(StartError::system("epoll"))?;
+        let notify = waker.notify();
         let slots = Slots::new(config.pool_bytes);
-        let chosen = storage::choose(config, &export, &files, &slots, &waker, &fence)?;
+        let chosen = storage::choose(config, &export, &files, &slots, waker.wake(), &fence)?;
         if !config.depth_written && config.device.is_none() {
             scheduler.depth = chosen.storage.depth();
         }
@@ -178,15 +178,14 @@ impl Server {
         })?;
         forwarder.handle(Time(0), Input::Forwarders(found.listed.clone()));
         forwarder.handle(Time(0), Input::Storage(chosen.facts));
-        let ownership = Input::Ownership(seat_setup::ownership(config, shared));
-        forwarder.handle(Time(0), ownership);
-        let kept = found.keep(&hidden, waker.clone())?;
+        forwarder.handle(Time(0), seat_setup::ownership(config, shared));
+        let kept = found.keep(&hidden, notify.clone())?;
         let parts = Parts {
             listeners,
             forwarder,
             storage: chosen.storage,
             slots,
-            seats: seat_setup::keeper(config, seats, (&files, export_id), shared, &fence, &waker)?,
+            seats: seat_setup::keeper(config, seats, (&files, export_id), shared, &fence, &notify)?,
             policy_changes: PolicyChanges::new(configured, scheduler, config.window_ms, kept),
             secret,
             payload_max: config.payload_max,
@@ -198,7 +197,7 @@ impl Server {
             jitter: jitter(config).map_err(StartError::system("timer"))?,
             zero,
             recording,
-            gossip: Gossip::new(hidden, config.forwarder, config.seats, waker.clone()),
+            gossip: Gossip::new(hidden, config.forwarder, config.seats, notify),
         };
         let serving =
             ForwarderLoop::new(poller, waker, parts).map_err(StartError::system("epoll"))?;
@@ -467,10 +466,10 @@ struct Found {
 
 impl Found {
     /// Starts the thread that watches and writes the kept files.
-    fn keep(self, hidden: &OwnedFd, waker: Arc<mio::Waker>) -> Result<Kept, StartError> {
+    fn keep(self, hidden: &OwnedFd, notify: Wake) -> Result<Kept, StartError> {
         let started = hidden
             .try_clone()
-            .and_then(|folder| Kept::start(folder, self.own, (self.texts, self.listed), waker));
+            .and_then(|folder| Kept::start(folder, self.own, (self.texts, self.listed), notify));
         started.map_err(StartError::system("starting a thread"))
     }
 }

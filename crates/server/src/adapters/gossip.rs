@@ -7,8 +7,9 @@
 //! the file is complete. The files hold sums, so the next report makes up for one that is lost or
 //! late.
 
+use crate::lock::lock;
+use crate::storage::Wake;
 use crate::storage::posix::{open_hidden_file, replace_hidden_file};
-use mio::Waker;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
@@ -63,8 +64,8 @@ pub struct Gossip {
 
 impl Gossip {
     /// Starts without a report. `folder` is the hidden folder, and `own` is this forwarder's number
-    /// among `seats`. `waker` wakes the loop's thread when reports of others have arrived.
-    pub fn new(folder: OwnedFd, own: u16, seats: u16, waker: Arc<Waker>) -> Gossip {
+    /// among `seats`. `notify` tells the loop that reports of others have arrived.
+    pub fn new(folder: OwnedFd, own: u16, seats: u16, notify: Wake) -> Gossip {
         let shared = Arc::<Shared>::default();
         let rounds = Rounds {
             folder,
@@ -73,7 +74,7 @@ impl Gossip {
             // Tells this process from an earlier one, whose sums were different.
             life: u64::from(std::process::id()) << 32 | u64::from(started()),
             shared: shared.clone(),
-            waker,
+            notify,
             others: BTreeMap::new(),
             fails: false,
         };
@@ -119,7 +120,7 @@ impl Drop for Gossip {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic in the few lines under this lock leaves valid sums.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -130,7 +131,7 @@ struct Rounds {
     seats: u16,
     life: u64,
     shared: Arc<Shared>,
-    waker: Arc<Waker>,
+    notify: Wake,
     /// For each other forwarder: the start of its process, and its sums when they were last read.
     others: BTreeMap<u16, (u64, Sums)>,
     fails: bool,
@@ -191,7 +192,7 @@ impl Rounds {
         }
         if !heard.is_empty() {
             self.shared.lock().heard.extend(heard);
-            self.waker.wake()?;
+            (self.notify)();
         }
         Ok(())
     }
@@ -335,11 +336,9 @@ mod tests {
     #[test]
     fn forwarders_hear_what_others_give_once() {
         let scratch = Scratch::new("gossip");
-        let poll = mio::Poll::new().expect("epoll");
-        let waker = Arc::new(Waker::new(poll.registry(), mio::Token(0)).expect("waker"));
         let gossip = |own| {
             let folder = std::fs::File::open(scratch.path()).expect("folder");
-            Gossip::new(OwnedFd::from(folder), own, 3, waker.clone())
+            Gossip::new(OwnedFd::from(folder), own, 3, Arc::new(|| ()))
         };
         let (mut one, mut other) = (gossip(0), gossip(2));
         assert!(one.received().is_empty());

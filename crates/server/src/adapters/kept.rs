@@ -6,12 +6,11 @@
 //! end. The forwarder's loop never waits for this thread.
 
 use crate::config::{Address, Place};
+use crate::storage::Wake;
 use crate::storage::posix::{read_hidden_file, read_or_record, replace_hidden_file};
-use mio::Waker;
 use rustix::fs::AtFlags;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use tidegate_forward::PolicyId;
@@ -235,12 +234,12 @@ fn forwarder_file(index: u16) -> String {
 
 impl Kept {
     /// Starts the thread. `folder` is the hidden folder of the export; `texts` and `listed` are
-    /// what it held at the start. `waker` wakes the loop's thread when there is news.
+    /// what it held at the start. `notify` tells the loop that there is news.
     pub fn start(
         folder: OwnedFd,
         own: Advertised,
         (texts, listed): (Texts, Box<[Listed]>),
-        waker: Arc<Waker>,
+        notify: Wake,
     ) -> io::Result<Kept> {
         let (orders, come) = channel();
         let (tell, news) = channel();
@@ -254,7 +253,7 @@ impl Kept {
             quiet: 0,
             fails: false,
             tell,
-            waker,
+            notify,
         };
         // The thread is not joined: a back end that hangs must not delay the end of the process.
         std::thread::Builder::new()
@@ -290,7 +289,7 @@ struct Rounds {
     quiet: u32,
     fails: bool,
     tell: Sender<News>,
-    waker: Arc<Waker>,
+    notify: Wake,
 }
 
 impl Rounds {
@@ -398,9 +397,9 @@ impl Rounds {
     }
 
     fn say(&self, news: News) {
-        // These fail if the forwarder has ended.
+        // This fails if the forwarder has ended.
         let _ = self.tell.send(news);
-        let _ = self.waker.wake();
+        (self.notify)();
     }
 }
 

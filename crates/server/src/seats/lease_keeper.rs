@@ -6,9 +6,8 @@
 //! expire by the clock. The thread reports what happens as inputs for the forwarder, in order.
 
 use super::leased::{LeasedSeats, RENEWALS, Tried};
-use crate::storage::PosixFiles;
 use crate::storage::posix::dead;
-use mio::Waker;
+use crate::storage::{PosixFiles, Wake};
 use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -63,7 +62,7 @@ struct Rounds {
     own: u16,
     ttl: Duration,
     said: Arc<Mutex<Said>>,
-    waker: Arc<Waker>,
+    notify: Wake,
     awaits_own: bool,
     /// When the own seat is tried again. After a failure stand-ins come first for a while.
     own_again: Instant,
@@ -108,13 +107,13 @@ impl Hope {
 }
 
 impl LeaseKeeper {
-    /// Starts the thread. `waker` wakes the loop's thread when there are reports.
+    /// Starts the thread. `notify` tells the loop that there are reports.
     pub fn start(
         seats: LeasedSeats,
         files: PosixFiles,
         own: u16,
         ttl: Duration,
-        waker: Arc<Waker>,
+        notify: Wake,
     ) -> io::Result<LeaseKeeper> {
         let (commands, heard) = channel();
         let (end, ended) = channel();
@@ -126,7 +125,7 @@ impl LeaseKeeper {
             own,
             ttl,
             said: said.clone(),
-            waker,
+            notify,
             awaits_own: false,
             own_again: now,
             behind: false,
@@ -243,14 +242,13 @@ impl Rounds {
 
     fn say(&self, inputs: impl IntoIterator<Item = Input>) {
         lock(&self.said).inputs.extend(inputs);
-        // This fails once the loop has ended.
-        let _ = self.waker.wake();
+        (self.notify)();
     }
 
     fn fail(&self, why: String) {
         error!("{why}");
         lock(&self.said).failure.get_or_insert(why);
-        let _ = self.waker.wake();
+        (self.notify)();
     }
 
     /// Logs a problem with the back end once, until it changes.

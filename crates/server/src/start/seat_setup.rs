@@ -4,19 +4,17 @@ use super::StartError;
 use crate::adapters::seat_keeper::{LockKeeper, SeatKeeper};
 use crate::config::{Config, Durability};
 use crate::seats::{LeaseKeeper, LeaseOptions, LeasedSeats, Seats};
-use crate::storage::{Fence, PosixFiles};
-use mio::Waker;
-use std::sync::Arc;
+use crate::storage::{Fence, PosixFiles, Wake};
 use std::time::Duration;
-use tidegate_forward::OwnershipFacts;
+use tidegate_forward::{Input, OwnershipFacts};
 use tidegate_wire::ExportId;
 
 /// The effective way to keep seats; `shared` says whether several nodes may have the export.
-pub(super) fn ownership(config: &Config, shared: bool) -> OwnershipFacts {
+pub(super) fn ownership(config: &Config, shared: bool) -> Input {
     let ownership = &config.ownership;
     let leases = by_leases(config, shared);
     let outlives_node = leases && ownership.durability != Some(Durability::Process);
-    OwnershipFacts {
+    Input::Ownership(OwnershipFacts {
         keeper: match ownership.etcd {
             Some(_) => "etcd",
             None => "files",
@@ -27,7 +25,7 @@ pub(super) fn ownership(config: &Config, shared: bool) -> OwnershipFacts {
             false => "process",
         },
         one_node: !shared,
-    }
+    })
 }
 
 fn by_leases(config: &Config, shared: bool) -> bool {
@@ -53,7 +51,7 @@ pub(super) fn keeper(
     (files, export): (&PosixFiles, ExportId),
     shared: bool,
     fence: &Fence,
-    waker: &Arc<Waker>,
+    notify: &Wake,
 ) -> Result<SeatKeeper, StartError> {
     let durability = config.ownership.durability;
     let etcd = config.ownership.etcd.as_ref();
@@ -74,7 +72,7 @@ pub(super) fn keeper(
         None => LeasedSeats::by_files(seats, options)?,
     };
     let files = files.clone().fenced(fence);
-    let keeper = LeaseKeeper::start(leased, files, config.forwarder, ttl, waker.clone());
+    let keeper = LeaseKeeper::start(leased, files, config.forwarder, ttl, notify.clone());
     let keeper = keeper.map_err(StartError::system("starting a thread"))?;
     Ok(SeatKeeper::Leases(keeper))
 }

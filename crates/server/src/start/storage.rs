@@ -8,8 +8,6 @@ use crate::storage::{
     Emulated, ExportOptions, Fence, PoolOptions, PosixFiles, Slots, Storage, ThreadPool, Uring,
     UringOptions, UringRefused, Wake,
 };
-use mio::Waker;
-use std::sync::Arc;
 use tidegate_forward::StorageFacts;
 use tracing::{info, warn};
 
@@ -26,10 +24,9 @@ pub(super) fn choose(
     export: &ExportOptions,
     files: &PosixFiles,
     slots: &Slots,
-    waker: &Arc<Waker>,
+    wake: Wake,
     fence: &Fence,
 ) -> Result<Chosen, StartError> {
-    let wake = wake(waker);
     let options = PoolOptions {
         threads: config.threads,
         // Room for the jobs of all sessions, and for those of the forwarder itself.
@@ -90,15 +87,6 @@ pub(super) fn choose(
             }
         }
     }
-}
-
-/// Makes a function that wakes the forwarder's loop.
-fn wake(waker: &Arc<Waker>) -> Wake {
-    let waker = waker.clone();
-    Arc::new(move || {
-        // This fails once the loop has ended.
-        let _ = waker.wake();
-    })
 }
 
 /// Tries whether the back end checks the groups of callers, which storage threads switch between.

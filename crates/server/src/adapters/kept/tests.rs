@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::storage::scratch::Scratch;
-use mio::{Poll, Token};
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::time::Instant;
 
 fn folder(scratch: &Scratch) -> OwnedFd {
@@ -16,15 +16,12 @@ fn told(index: u16) -> Advertised {
     Advertised::new(index, 3, &[address.expect("an address")])
 }
 
-fn kept(scratch: &Scratch) -> (Kept, Poll) {
-    let poll = Poll::new().expect("epoll");
-    let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
+fn kept(scratch: &Scratch) -> Kept {
     let own = told(0);
     own.tell(folder(scratch).as_fd());
     let listed = forwarders(folder(scratch).as_fd(), 3).expect("read");
     let found = (Texts::default(), listed);
-    let kept = Kept::start(folder(scratch), own, found, waker).expect("a thread");
-    (kept, poll)
+    Kept::start(folder(scratch), own, found, Arc::new(|| ())).expect("a thread")
 }
 
 fn next(kept: &Kept) -> News {
@@ -94,8 +91,8 @@ fn forwarders_are_found_where_they_advertise() {
 #[test]
 fn what_one_writes_another_finds() {
     let scratch = Scratch::new("kept");
-    let (one, _poll) = kept(&scratch);
-    let (other, _other_poll) = kept(&scratch);
+    let one = kept(&scratch);
+    let other = kept(&scratch);
     let order = |number, what, text: Option<&str>| {
         let (policy, text) = (PolicyId(number), text.map(str::to_string));
         one.order(Order { policy, what, text });
@@ -152,7 +149,7 @@ fn what_one_writes_another_finds() {
 #[test]
 fn another_process_of_the_same_index_hides_nobody_for_long_and_is_told() {
     let scratch = Scratch::new("stranger");
-    let (one, _poll) = kept(&scratch);
+    let one = kept(&scratch);
     let own = folder(&scratch);
     let stranger = ["unix:/run/stranger".parse().expect("an address")];
     Advertised::new(0, 3, &stranger).tell(own.as_fd());
@@ -175,7 +172,6 @@ fn another_process_of_the_same_index_hides_nobody_for_long_and_is_told() {
 #[test]
 fn who_says_no_more_that_he_has_the_same_index_is_forgotten() {
     let scratch = Scratch::new("doubled");
-    let poll = Poll::new().expect("epoll");
     let (tell, news) = channel();
     let mut rounds = Rounds {
         folder: folder(&scratch),
@@ -187,7 +183,7 @@ fn who_says_no_more_that_he_has_the_same_index_is_forgotten() {
         quiet: 0,
         fails: false,
         tell,
-        waker: Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker")),
+        notify: Arc::new(|| ()),
     };
     rounds.own.tell(rounds.folder.as_fd());
     let stranger = || {

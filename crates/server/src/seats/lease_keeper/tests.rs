@@ -6,16 +6,12 @@ use super::*;
 use crate::storage::scratch::Scratch;
 use crate::storage::{ExportOptions, Fence};
 
-/// A keeper over a hidden folder, and what wakes its loop, which outlives the thread.
-fn keeper(scratch: &Scratch, own: u16) -> (LeaseKeeper, (mio::Poll, Arc<Waker>)) {
+/// A keeper over a hidden folder, and the poll that it wakes.
+fn keeper(scratch: &Scratch, own: u16) -> (LeaseKeeper, mio::Poll) {
     keeper_with(scratch, own, Duration::from_secs(60))
 }
 
-fn keeper_with(
-    scratch: &Scratch,
-    own: u16,
-    ttl: Duration,
-) -> (LeaseKeeper, (mio::Poll, Arc<Waker>)) {
+fn keeper_with(scratch: &Scratch, own: u16, ttl: Duration) -> (LeaseKeeper, mio::Poll) {
     let layout = tidegate_wire::Layout {
         seats: 2,
         stripe: 1 << 20,
@@ -30,13 +26,14 @@ fn keeper_with(
     };
     let seats = LeasedSeats::by_files(locks, options).expect("random numbers");
     let poll = mio::Poll::new().expect("epoll");
-    let waker = Arc::new(Waker::new(poll.registry(), mio::Token(0)).expect("eventfd"));
-    let keeper = LeaseKeeper::start(seats, files, own, ttl, waker.clone()).expect("thread");
-    (keeper, (poll, waker))
+    let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("eventfd");
+    let notify = Arc::new(move || drop(waker.wake()));
+    let keeper = LeaseKeeper::start(seats, files, own, ttl, notify).expect("thread");
+    (keeper, poll)
 }
 
 /// Waits until the keeper has said something.
-fn wait((poll, _): &mut (mio::Poll, Arc<Waker>)) {
+fn wait(poll: &mut mio::Poll) {
     let mut events = mio::Events::with_capacity(4);
     let waited = poll.poll(&mut events, Some(Duration::from_secs(60)));
     waited.expect("no signal comes");
@@ -83,7 +80,7 @@ fn trouble_with_a_seat_lasts_while_it_is_waited_for_again() {
         assert!(Instant::now() < until, "it is not told");
         let timeout = Some(Duration::from_millis(100));
         let mut events = mio::Events::with_capacity(4);
-        poll.0.poll(&mut events, timeout).expect("no signal comes");
+        poll.poll(&mut events, timeout).expect("no signal comes");
         // Clients go on asking.
         second.take(0);
         for input in second.inputs() {
