@@ -4,7 +4,7 @@ set -euo pipefail
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 : "${MODE:=quick}" "${TIDEGATE:=${CARGO_TARGET_DIR:-$REPO/target}/release/tidegate}"
 : "${TIDEGATE_TEST_DIR:=/var/tmp}"
-OWN_WORK='' RESTARTED=()
+OWN_WORK=''
 if [ -z "${WORK:-}" ]; then
   WORK=$(mktemp -d "$TIDEGATE_TEST_DIR/tidegate.XXXXXX") OWN_WORK=1
 fi
@@ -37,7 +37,7 @@ started_at() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 alive() { case $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) in ''|Z*) return 1;; esac; }
 
 # up N [options]: N forwarders over $DATA, mounted at $MNT, their files in $RUN. The variable REACTORS
-# gives each that many threads for connections, so REACTORS=4 tests/run kill is the suite with four.
+# gives each that many threads for connections, so REACTORS=4 tests/run stop is the suite with four.
 up() {
   local count=$1; shift
   mkdir -p "$PLAIN" "$DATA" "$MNT" "$RUN"
@@ -74,37 +74,13 @@ down() {
     check "SIGTERM: tidegate up ends with 0 (was $code)" test "$code" = 0
   fi
   check "nothing is mounted any more" not mounted "$MNT"
-  for pid in "${RESTARTED[@]}"; do
-    code=0
-    kill -TERM "$pid" 2>/dev/null || true
-    wait "$pid" || code=$?
-    # 143: it still waited for its forwarder to die, which the suite reports by itself.
-    check "SIGTERM: a restarted forwarder ends with 0 (was $code)" test "$code" = 0 -o "$code" = 143
-  done
-  RESTARTED=()
   clean_work "$WORK"
-  rm -rf "$DATA" "$PLAIN" "$RUN" "$WORK/restarted" "$WORK/restart.log"
+  rm -rf "$DATA" "$PLAIN" "$RUN"
 }
 not() { ! "$@"; }
 mounted() { grep -q " $1 fuse" /proc/self/mounts; }
 
 forwarder_pid() { cat "$RUN/forwarder.$1.pid" 2>/dev/null; }
-# restart_when_dead I: in the background, waits for forwarder I to die and serves again 2 s later.
-restart_when_dead() {
-  local index=$1 first
-  first=$(forwarder_pid "$index")
-  (
-    trap - EXIT
-    while alive "$first"; do sleep 0.05; done
-    sleep 2
-    echo "$index" >> "$WORK/restarted"
-    exec "$TIDEGATE" serve --config "$RUN/forwarder.$index.toml" >> "$WORK/restart.log" 2>&1
-  ) < /dev/null &
-  remember $!
-  RESTARTED+=($!)
-}
-# killed PID: true when that forwarder is gone, as the fault demanded.
-killed() { ! alive "$1"; }
 
 # clean_work DIR: takes away the mounts of DIR, and ends the remembered processes and forwarders.
 clean_work() {
@@ -131,7 +107,7 @@ leave() {
   local code=$?
   trap - EXIT; trap '' INT TERM
   if [ $code != 0 ] && [ $code != 77 ]; then
-    for file in "$WORK"/up.err "$WORK"/restart.log "$RUN"/forwarder.*.log; do
+    for file in "$WORK"/up.err "$RUN"/forwarder.*.log; do
       [ -s "$file" ] && { echo "---- the end of ${file#"$WORK"/}"; tail -n 15 "$file"; }
     done
   fi
