@@ -39,8 +39,7 @@ mod unstable;
 pub use errno::Errno;
 pub use membership::Member;
 pub use types::{
-    Answer, Application, Call, CallId, CoreOptions, Data, Input, Lost, Operation, Output, Served,
-    Stats,
+    Answer, Application, Call, CallId, CoreOptions, Data, Input, Operation, Output, Served,
 };
 
 use crate::wire::{Attr, ExportId, Handle, Layout};
@@ -75,7 +74,6 @@ pub struct Core {
     now: u64,
     wall: u64,
     outputs: VecDeque<Output>,
-    stats: Stats,
 
     layout: Option<Layout>,
     root: Option<Attr>,
@@ -167,7 +165,6 @@ impl Core {
             now: 0,
             wall: 0,
             outputs: VecDeque::new(),
-            stats: Stats::default(),
             layout: None,
             root: None,
             payload_max: options.payload_max,
@@ -227,7 +224,7 @@ impl Core {
             Input::Call { id, call } => self.call(id, call),
             Input::Cancel { id } => self.give_up(id, Errno::INTR),
             Input::Connected { forwarder, proof } => self.connected(forwarder, proof),
-            Input::ConnectionLost { forwarder, .. } => self.connection_lost(forwarder),
+            Input::ConnectionLost { forwarder } => self.connection_lost(forwarder),
             Input::Received {
                 forwarder,
                 reply,
@@ -295,15 +292,6 @@ impl Core {
     /// Takes the record of a call that has ended; empty if the call failed.
     pub fn take_served(&mut self, id: CallId) -> Vec<Served> {
         self.served.remove(&id).unwrap_or_default()
-    }
-
-    /// Counters.
-    pub fn stats(&self) -> Stats {
-        Stats {
-            names: self.names.len() as u64,
-            pending: self.requests.len() as u64,
-            ..self.stats
-        }
     }
 
     /// Handles everything whose time has come.

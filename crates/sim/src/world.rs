@@ -263,7 +263,7 @@ impl World {
             Event::Accepted(link) => self.accepted(link),
             Event::Connected(link) => self.connected(link),
             Event::Refused { node, forwarder } => {
-                self.lost_at_node(node, forwarder, client::Lost::Refused);
+                self.lost_at_node(node, forwarder);
             }
             Event::LostAtNode(link) => self.link_lost_at_node(link),
             Event::LostAtForwarder(link) => self.link_lost_at_forwarder(link),
@@ -323,7 +323,7 @@ impl World {
         let ends = self.fabric.link(link);
         let (node, forwarder) = (ends.node, ends.forwarder);
         if self.nodes[node as usize].links[forwarder as usize] == Some(link) {
-            self.lost_at_node(node, forwarder, client::Lost::Reset);
+            self.lost_at_node(node, forwarder);
         }
     }
 
@@ -437,11 +437,11 @@ impl World {
         }
     }
 
-    fn lost_at_node(&mut self, node: u32, forwarder: u32, why: client::Lost) {
+    fn lost_at_node(&mut self, node: u32, forwarder: u32) {
         let now = self.now();
         let forwarder = forwarder as usize;
         self.nodes[node as usize].links[forwarder] = None;
-        let input = client::Input::ConnectionLost { forwarder, why };
+        let input = client::Input::ConnectionLost { forwarder };
         self.nodes[node as usize].tell(now, input);
         self.pump_node(node);
     }

@@ -49,7 +49,6 @@ pub(super) struct Active {
 
 impl Core {
     pub(super) fn call(&mut self, id: CallId, mut call: Call) {
-        self.stats.calls += 1;
         if self.ending.is_some() {
             return self.done(id, Err(Errno::IO));
         }

@@ -47,10 +47,6 @@ impl Names {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.nodes.len()
-    }
-
     /// Records that the file has this name.
     pub(super) fn seen(&mut self, parent: Handle, name: &[u8], handle: Handle) {
         let key: Key = (parent, Arc::from(name));
@@ -326,7 +322,7 @@ mod tests {
         names.forget(file(3));
         assert_eq!(path(&names, file(4)).as_deref(), Some("a/b/c"));
         names.forget(file(4));
-        assert_eq!(names.len(), 0);
+        assert_eq!(names.nodes.len(), 0);
         assert!(names.by_name.is_empty());
     }
 
@@ -373,9 +369,9 @@ mod tests {
         for inode in 10..1000 {
             names.seen(ROOT, format!("f{inode}").as_bytes(), file(inode));
         }
-        assert!(names.len() <= 50);
+        assert!(names.nodes.len() <= 50);
         assert_eq!(path(&names, file(999)).as_deref(), Some("f999"));
         assert_eq!(path(&names, file(10)), None);
-        assert_eq!(names.by_age.len(), names.len());
+        assert_eq!(names.by_age.len(), names.nodes.len());
     }
 }

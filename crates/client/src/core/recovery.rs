@@ -69,7 +69,6 @@ impl Core {
             return;
         }
         self.abort_recovery(seat);
-        self.stats.recoveries += 1;
         let known = &mut self.seats[usize::from(seat)];
         known.found(forwarder);
         known.paused_until = None;
@@ -206,7 +205,6 @@ impl Core {
     }
 
     fn lost_lock(&mut self, handle: Handle, lock: Lock, errno: Errno) {
-        self.stats.locks_lost += 1;
         let nothing = Lock {
             kind: crate::wire::LockKind::None,
             ..lock

@@ -325,8 +325,6 @@ impl Core {
         }
         let request = pending.request(id, generation, self.epoch);
         let payload = pending.payload.clone();
-        self.stats.sent += 1;
-        self.stats.repeated += u64::from(pending.sent);
         pending.sent = true;
         pending.place = Place::Sent(forwarder);
         session.sent.insert(id);

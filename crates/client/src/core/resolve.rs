@@ -109,7 +109,6 @@ impl Core {
             refused: None,
         };
         self.resolving.insert((forwarder, handle), resolving);
-        self.stats.resolves += 1;
         self.send_path(forwarder, handle);
     }
 

@@ -311,7 +311,6 @@ impl Core {
         self.payload_max = self.payload_max.min(granted.payload_max);
         self.chunk_bytes = self.chunk_bytes.min(granted.pipeline.chunk_bytes);
         self.reply_slots = self.reply_slots.min(granted.reply_slots);
-        self.stats.sessions += 1;
         self.outputs.push_back(Output::Opened { forwarder });
     }
 

@@ -236,8 +236,7 @@ impl Rig {
 
     fn lose(&mut self, forwarder: usize) {
         self.gone(forwarder);
-        let why = Lost::Reset;
-        self.input(Input::ConnectionLost { forwarder, why });
+        self.input(Input::ConnectionLost { forwarder });
     }
 
     fn call(&mut self, op: Op) -> CallId {

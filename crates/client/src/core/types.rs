@@ -128,17 +128,6 @@ pub struct Answer {
     pub data: Data,
 }
 
-/// Why a connection ended or could not be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
-    /// No process listens at the address.
-    Refused,
-    /// The peer closed the connection, or the network broke it.
-    Reset,
-    /// The peer violated the protocol.
-    Broken,
-}
-
 /// Who an application is, for the forwarders' rules and reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Application {
@@ -179,8 +168,6 @@ pub enum Input {
     ConnectionLost {
         /// Index of the forwarder.
         forwarder: usize,
-        /// Why it ended or could not be made.
-        why: Lost,
     },
     /// A whole reply has arrived on the present connection.
     Received {
@@ -280,28 +267,4 @@ pub struct Served {
     pub forwarder: usize,
     /// Time of the answer, on the clock of `now_ns`.
     pub at_ns: u64,
-}
-
-/// Counters since the core was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Calls accepted.
-    pub calls: u64,
-    /// Requests sent, including those sent again.
-    pub sent: u64,
-    /// Requests sent again.
-    pub repeated: u64,
-    /// Sessions that forwarders have granted.
-    pub sessions: u64,
-    /// Recoveries of seats: the client has sent its opens and locks to a new holder.
-    pub recoveries: u64,
-    /// Paths that the client has sent to forwarders.
-    pub resolves: u64,
-    /// Locks that the client could not reclaim.
-    pub locks_lost: u64,
-    /// File names that the client remembers now.
-    pub names: u64,
-    /// Requests that are waiting now, to be sent or for an answer.
-    pub pending: u64,
 }

@@ -5,7 +5,7 @@ use super::process::Frame;
 use super::script::Script;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Lost, Output};
+use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output};
 use tidegate_client::wire::{Pipeline, Pipelining};
 use tidegate_client::{Answer, Errno};
 
@@ -113,10 +113,10 @@ impl Client {
     }
 
     /// A connection was refused or lost.
-    pub fn lost(&mut self, now: u64, forwarder: usize, why: Lost) {
+    pub fn lost(&mut self, now: u64, forwarder: usize) {
         self.links[forwarder] = None;
         self.core
-            .handle(now, WALL_NS + now, Input::ConnectionLost { forwarder, why });
+            .handle(now, WALL_NS + now, Input::ConnectionLost { forwarder });
     }
 
     /// A frame has arrived.

@@ -13,7 +13,6 @@ use super::verdict;
 use crate::events::Events;
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tidegate_client::core::Lost;
 use tidegate_forward::model::Disk;
 use tidegate_forward::{Config, JobId};
 use tidegate_wire::{Layout, Pipelining};
@@ -326,7 +325,7 @@ impl World {
                 if self.clients[client].links[forwarder].is_some() {
                     return Ok(());
                 }
-                self.clients[client].lost(now, forwarder, Lost::Refused);
+                self.clients[client].lost(now, forwarder);
                 client
             }
             Event::AtClient(link, frame) => {
@@ -344,7 +343,7 @@ impl World {
                 if self.clients[client].links[forwarder] != Some(link) {
                     return Ok(());
                 }
-                self.clients[client].lost(now, forwarder, Lost::Reset);
+                self.clients[client].lost(now, forwarder);
                 client
             }
             Event::WakeClient(client) => {

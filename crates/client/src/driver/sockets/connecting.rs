@@ -7,7 +7,7 @@
 //! client cannot make a further connection, it works without it.
 
 use super::{Entry, Gone, Live, Ready, Sockets};
-use crate::core::{Input, Lost};
+use crate::core::Input;
 use crate::driver::connection::{Connection, JOIN, ReceiveError, Received, Receiver};
 use crate::driver::shared::{Command, Peer, Shared, State};
 use crate::wire::{Challenge, Outcome, Reply};
@@ -320,24 +320,24 @@ impl Sockets {
     /// Reports to the core that a connection has ended, unless the core itself has closed it.
     pub(super) fn lost(&mut self, shared: &Shared, number: usize, generation: u64, gone: Gone) {
         let forwarder = self.forwarder(number);
-        let (why, refused, text) = match gone {
-            Gone::Connecting(errno) => (Lost::Refused, false, errno.to_string()),
-            Gone::Fabric(error @ tidegate_fabric::Error::Absent(_)) => {
-                (Lost::Broken, true, error.to_string())
+        // Refused: it is no forwarder, or one of another release, or cannot serve this client.
+        let (refused, broken, text) = match gone {
+            Gone::Connecting(errno) => (false, false, errno.to_string()),
+            Gone::Fabric(error) => {
+                let absent = matches!(error, tidegate_fabric::Error::Absent(_));
+                (absent, true, error.to_string())
             }
-            Gone::Fabric(error) => (Lost::Broken, false, error.to_string()),
-            Gone::Receiving(error @ (ReceiveError::Closed | ReceiveError::Socket(_))) => {
-                (Lost::Reset, false, error.to_string())
+            Gone::Receiving(error) => {
+                let reset = matches!(error, ReceiveError::Closed | ReceiveError::Socket(_));
+                (!reset, !reset, error.to_string())
             }
-            // It is no forwarder, or one of another release.
-            Gone::Receiving(error) => (Lost::Broken, true, error.to_string()),
             Gone::NoSecret => {
                 let text = "it asks for the shared secret; name a file that holds it (secret_file)";
-                (Lost::Broken, true, text.to_string())
+                (true, true, text.to_string())
             }
         };
         let address = self.address(number);
-        if why == Lost::Broken {
+        if broken {
             tracing::warn!(%address, %text, "connection dropped");
         } else {
             tracing::debug!(%address, %text, "connection lost");
@@ -352,7 +352,7 @@ impl Sockets {
         peer.generation += 1;
         peer.take_connections().for_each(|it| it.close());
         shared.note_trouble(&mut state, forwarder, refused, text);
-        let work = shared.handle(&mut state, Input::ConnectionLost { forwarder, why });
+        let work = shared.handle(&mut state, Input::ConnectionLost { forwarder });
         drop(state);
         self.release_all(forwarder);
         shared.carry_out(work);
