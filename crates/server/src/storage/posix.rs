@@ -36,13 +36,12 @@ pub(super) use sys::no;
 
 use super::{Fence, Permit};
 use export::Export;
-use handle_table::{DataFds, Known};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use handle_table::DataFds;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use sys::Done;
 use tidegate_forward::{Errno, Files};
-use tidegate_sched::Direction;
 use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, Statfs};
 
 /// The message of an error that has no errno: this forwarder has lost the seat meanwhile.
@@ -164,31 +163,6 @@ impl PosixFiles {
     /// The path of the hidden folder, for messages.
     pub(crate) fn hidden_path(&self) -> &Path {
         &self.export.hidden_path
-    }
-
-    /// The descriptor that reads a file's data, if it is open. Makes no system call.
-    pub(crate) fn open_read_fd(&self, handle: Handle) -> Option<Arc<OwnedFd>> {
-        let known = self.export.table.find(handle)?;
-        let data = known.data();
-        data.read.clone()
-    }
-
-    /// The descriptor that reads or writes a file's data. Only the thread that asked may write by
-    /// it.
-    pub(crate) fn data_fd(&self, handle: Handle, direction: Direction) -> Done<Arc<OwnedFd>> {
-        let known = self.export.known(handle)?;
-        match direction {
-            Direction::Read if known.kind == sys::DIRECTORY => Err(Errno::EISDIR.into()),
-            Direction::Read => self.export.read_fd(&known),
-            Direction::Write => self.writing_fd(&known),
-        }
-    }
-
-    /// The descriptor that writes a file's data. The calling thread is prepared to use it.
-    fn writing_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
-        let fd = self.export.write_fd(known)?;
-        self.export.own.write_as_anybody()?;
-        Ok(fd)
     }
 }
 

@@ -4,12 +4,16 @@
 //! is full, it drops files that were not used since it last looked at them (the clock algorithm),
 //! but never files that are registered as open.
 
+use super::PosixFiles;
 use super::direct::DirectFd;
+use super::sys::{self, Done};
 use crate::storage::cache_gate::Gate;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use tidegate_forward::Errno;
+use tidegate_sched::Direction;
 use tidegate_wire::Handle;
 
 /// The number of buckets of the table. Each bucket has a lock of its own.
@@ -73,6 +77,33 @@ impl Known {
         self.data
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl PosixFiles {
+    /// The descriptor that reads a file's data, if it is open. Makes no system call.
+    pub(crate) fn open_read_fd(&self, handle: Handle) -> Option<Arc<OwnedFd>> {
+        let known = self.export.table.find(handle)?;
+        let data = known.data();
+        data.read.clone()
+    }
+
+    /// The descriptor that reads or writes a file's data. Only the thread that asked may write by
+    /// it.
+    pub(crate) fn data_fd(&self, handle: Handle, direction: Direction) -> Done<Arc<OwnedFd>> {
+        let known = self.export.known(handle)?;
+        match direction {
+            Direction::Read if known.kind == sys::DIRECTORY => Err(Errno::EISDIR.into()),
+            Direction::Read => self.export.read_fd(&known),
+            Direction::Write => self.writing_fd(&known),
+        }
+    }
+
+    /// The descriptor that writes a file's data. The calling thread is prepared to use it.
+    pub(super) fn writing_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
+        let fd = self.export.write_fd(known)?;
+        self.export.own.write_as_anybody()?;
+        Ok(fd)
     }
 }
 

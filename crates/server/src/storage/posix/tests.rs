@@ -15,6 +15,7 @@ use crate::seats::Seats;
 use crate::storage::scratch::Scratch;
 use std::path::PathBuf;
 use tidegate_forward::Access;
+use tidegate_sched::Direction;
 use tidegate_wire::Layout;
 
 const LAYOUT: Layout = Layout {
