@@ -390,9 +390,10 @@ fn export(
 fn export_options(config: &Config, descriptors: &Descriptors, trust: Trust) -> ExportOptions {
     let kill = config.faults.kill_after_effect.clone();
     let kill = kill.map(|(operation, count)| KillAfterEffect { operation, count });
-    let faults = match config.faults.dead_mount_at {
-        Some(job) => Faults::with_dead_mount(job),
-        None => Faults::new(kill, None),
+    let faults = match (config.faults.dead_mount_at, kill) {
+        (Some(job), _) => Faults::dead_mount_at(job),
+        (None, Some(kill)) => Faults::kill_after(kill),
+        (None, None) => Faults::default(),
     };
     ExportOptions {
         handles_max: Some(descriptors.handles_max),

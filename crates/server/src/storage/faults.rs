@@ -14,7 +14,7 @@ pub struct KillAfterEffect {
     pub count: u64,
 }
 
-/// The faults to inject; by default none. Clones count together.
+/// The fault to inject; by default none. Clones count together.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     shared: Option<Arc<Shared>>,
@@ -22,52 +22,41 @@ pub struct Faults {
 
 #[derive(Debug)]
 struct Shared {
-    kill_after_effect: Option<KillAfterEffect>,
-    kill_at_request: Option<u64>,
-    panic_at_request: Option<u64>,
-    dead_mount_at: Option<u64>,
+    fault: Fault,
     effects: AtomicU64,
-    requests: AtomicU64,
+    jobs: AtomicU64,
+}
+
+/// What fails. Jobs are counted from 1.
+#[derive(Debug)]
+enum Fault {
+    KillAfter(KillAfterEffect),
+    PanicAt(u64),
+    DeadMountAt(u64),
 }
 
 impl Faults {
-    /// Ends the process at the given points. `kill_at_request` counts jobs from 1; the process ends
-    /// before that job.
-    pub fn new(kill_after_effect: Option<KillAfterEffect>, kill_at_request: Option<u64>) -> Faults {
-        Faults::with_panic(kill_after_effect, kill_at_request, None)
+    /// Ends the process after that effect.
+    pub fn kill_after(effect: KillAfterEffect) -> Faults {
+        Faults::of(Fault::KillAfter(effect))
     }
 
-    /// The faults of [`Faults::new`], and the number of a job that panics instead of running.
-    pub fn with_panic(
-        kill_after_effect: Option<KillAfterEffect>,
-        kill_at_request: Option<u64>,
-        panic_at_request: Option<u64>,
-    ) -> Faults {
-        if kill_after_effect.is_none() && kill_at_request.is_none() && panic_at_request.is_none() {
-            return Faults::default();
-        }
-        Faults::of(kill_after_effect, kill_at_request, panic_at_request, None)
+    /// The job with this number, counted from 1, panics instead of running.
+    pub fn panic_at(job: u64) -> Faults {
+        Faults::of(Fault::PanicAt(job))
     }
 
     /// The mount of the back end dies during the job with this number, counted from 1. That job
     /// takes effect. It and all later jobs report that the mount is dead.
-    pub fn with_dead_mount(job: u64) -> Faults {
-        Faults::of(None, None, None, Some(job))
+    pub fn dead_mount_at(job: u64) -> Faults {
+        Faults::of(Fault::DeadMountAt(job))
     }
 
-    fn of(
-        kill_after_effect: Option<KillAfterEffect>,
-        kill_at_request: Option<u64>,
-        panic_at_request: Option<u64>,
-        dead_mount_at: Option<u64>,
-    ) -> Faults {
+    fn of(fault: Fault) -> Faults {
         let shared = Shared {
-            kill_after_effect,
-            kill_at_request,
-            panic_at_request,
-            dead_mount_at,
+            fault,
             effects: AtomicU64::new(0),
-            requests: AtomicU64::new(0),
+            jobs: AtomicU64::new(0),
         };
         Faults {
             shared: Some(Arc::new(shared)),
@@ -76,19 +65,19 @@ impl Faults {
 
     /// Whether the injected fault has killed the mount.
     pub(crate) fn mount_is_dead(&self) -> bool {
-        self.shared.as_ref().is_some_and(|shared| {
-            let at = shared.dead_mount_at;
-            at.is_some_and(|at| shared.requests.load(Ordering::Relaxed) >= at)
-        })
+        self.shared
+            .as_ref()
+            .is_some_and(|shared| match shared.fault {
+                Fault::DeadMountAt(at) => shared.jobs.load(Ordering::Relaxed) >= at,
+                _ => false,
+            })
     }
 
     /// Storage calls this when an operation has taken effect.
     pub(crate) fn effect(&self, operation: &str) {
-        let Some(shared) = &self.shared else { return };
-        let Some(kill) = &shared.kill_after_effect else {
-            return;
-        };
-        if kill.operation == operation
+        if let Some(shared) = &self.shared
+            && let Fault::KillAfter(kill) = &shared.fault
+            && kill.operation == operation
             && shared.effects.fetch_add(1, Ordering::Relaxed) + 1 == kill.count
         {
             die();
@@ -101,13 +90,10 @@ impl Faults {
     }
 
     /// Storage calls this before a job runs.
-    pub(crate) fn request(&self) {
+    pub(crate) fn job(&self) {
         let Some(shared) = &self.shared else { return };
-        let number = shared.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        if shared.kill_at_request == Some(number) {
-            die();
-        }
-        if shared.panic_at_request == Some(number) {
+        let before = shared.jobs.fetch_add(1, Ordering::Relaxed);
+        if matches!(shared.fault, Fault::PanicAt(at) if at == before + 1) {
             panic!("a test asked for this panic");
         }
     }

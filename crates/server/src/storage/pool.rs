@@ -335,7 +335,7 @@ impl Shared {
         if files.permit.is_closed() && needs_seat(&work) {
             return work.refused().result(Access::NotHeld);
         }
-        self.faults.request();
+        self.faults.job();
         match work {
             Job::Io {
                 handle,

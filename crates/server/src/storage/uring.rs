@@ -148,7 +148,7 @@ impl Uring {
         parts: Vec<IoPart>,
         plan: Plan,
     ) {
-        self.faults.request();
+        self.faults.job();
         self.rung += 1;
         let meter = self.pool.meter(direction);
         meter.calls.fetch_add(1, Ordering::Relaxed);

@@ -349,12 +349,7 @@ fn no_name_changes_when_its_intent_took_too_long_to_persist() {
 #[test]
 fn a_panic_is_an_error_of_its_job_only() {
     let scratch = Scratch::new("pool");
-    let mut rig = rig(
-        scratch.path(),
-        1,
-        64,
-        Faults::with_panic(None, None, Some(1)),
-    );
+    let mut rig = rig(scratch.path(), 1, 64, Faults::panic_at(1));
     let file = rig.create(b"data");
     rig.slots.open(SlotId(0), 4096);
     rig.pool
@@ -525,12 +520,7 @@ fn child_that_dies_after_an_effect() {
         operation: "create".to_owned(),
         count: 2,
     };
-    let mut rig = rig(
-        std::path::Path::new(&dir),
-        1,
-        8,
-        Faults::new(Some(kill), None),
-    );
+    let mut rig = rig(std::path::Path::new(&dir), 1, 8, Faults::kill_after(kill));
     for name in [b"one", b"two", b"six"] {
         rig.create(name);
     }
