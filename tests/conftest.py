@@ -157,24 +157,14 @@ class Work:
         """Starts one forwarder, and waits until it serves."""
         begin = os.path.getsize(log) if os.path.exists(log) else 0
         process = self.start(*within, program, "serve", "--config", config, log=log, **options)
-
-        def serves():
-            assert process.poll() is None, f"the forwarder of {config} ended:\n{tail(log)}"
-            return b"serving" in pathlib.Path(log).read_bytes()[begin:]
-        until(serves, f"the forwarder of {config} does not serve")
-        return process
+        return ready(process, log, lambda: b"serving" in pathlib.Path(log).read_bytes()[begin:])
 
     def mount_at(self, mount, *options, program=TIDEGATE, within=()):
         """Mounts in the foreground, and waits for the mount."""
         mount.mkdir(exist_ok=True)
         log = self / "mount.log"
         process = self.start(*within, program, "mount", mount, "--foreground", *options, log=log)
-
-        def ready():
-            assert process.poll() is None, f"the mount ended:\n{tail(log)}"
-            return mounted(mount, process.pid)
-        until(ready, "nothing is mounted")
-        return process
+        return ready(process, log, lambda: mounted(mount, process.pid))
 
     def logs(self):
         """The ends of all logs in the folder."""
@@ -187,14 +177,23 @@ class Work:
                        env=os.environ | {"WORK": str(self.path)}, check=False)
 
 
-def stop(process, codes=(0,)):
-    """Ends a process with SIGTERM; it exits with one of these codes."""
+def ready(process, log, condition):
+    """Waits until a program in the background is ready."""
+    def holds():
+        assert process.poll() is None, f"{process.args} ended:\n{tail(log)}"
+        return condition()
+    until(holds, f"{process.args} is not ready")
+    return process
+
+
+def stop(process):
+    """Ends a process with SIGTERM; it exits with 0."""
     process.terminate()
     try:
         code = process.wait(WAIT_S)
     except subprocess.TimeoutExpired:
         pytest.fail(f"no end within {WAIT_S} s of SIGTERM: {process.args}")
-    assert code in codes, f"after SIGTERM: exit code {code} of {process.args}"
+    assert code == 0, f"after SIGTERM: exit code {code} of {process.args}"
 
 
 def kill(*processes):
@@ -257,12 +256,8 @@ class Forwarders(Work):
                 "--state-dir", self.state, "--foreground",
                 *(["--reactors", reactors] if reactors else []), *options,
                 stdout=output, log=self / "up.err")
-
-        def ready():
-            assert self.up.poll() is None, f"tidegate up ended:\n{tail(self / 'up.err')}"
-            return "ready" in (self / "up.out").read_text().splitlines()
         try:
-            until(ready, "tidegate up is not ready")
+            ready(self.up, self / "up.err", lambda: "ready" in (self / "up.out").read_text().splitlines())
             assert mounted(self.mount), f"tidegate up is ready, and nothing is mounted at {self.mount}"
         except BaseException:
             self.__exit__(True)
@@ -281,7 +276,8 @@ class Forwarders(Work):
 
     def down(self):
         """Ends the forwarders, which leave nothing behind."""
-        stop(self.up)
+        if self.up.returncode is None:  # else a test has seen its end
+            stop(self.up)
         assert not mounted(self.mount), "something is mounted after the end"
         for process in self.restarted:
             stop(process)
@@ -359,8 +355,8 @@ def tail(path, lines=15):
 @pytest.fixture(scope="session")
 def work():
     """The suite's folder."""
-    path = os.environ.get("WORK") or tempfile.mkdtemp(prefix="tidegate.", dir=os.environ.get("TIDEGATE_TEST_DIR", "/var/tmp"))
-    with Work(path) as work:
+    folder = os.environ.get("TIDEGATE_TEST_DIR", "/var/tmp")
+    with Work(os.environ.get("WORK") or tempfile.mkdtemp(prefix="tidegate.", dir=folder)) as work:
         yield work
 
 

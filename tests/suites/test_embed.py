@@ -10,7 +10,7 @@ import socket
 import threading
 
 import pytest
-from conftest import LONG, REPO, kill, run, stop, tail, until
+from conftest import LONG, REPO, kill, ready, run, stop, until
 
 CLIENTS = range(4)
 VALGRIND = ("valgrind", "--quiet", "--leak-check=full", "--errors-for-leak-kinds=definite,possible",
@@ -25,11 +25,7 @@ class Server:
         self.inputs = [work.file(f"in.{number}", os.urandom(size + number)) for number in CLIENTS]
         self.process = work.start(*before, programs / "server", self.socket, self.files, *options,
                                   stdout=open(work / "out", "wb"), log=work / "server.err")
-
-        def ready():
-            assert self.process.poll() is None, tail(work / "server.err")
-            return "ready" in (work / "out").read_text().split()
-        until(ready, "the server does not come up")
+        ready(self.process, work / "server.err", lambda: "ready" in (work / "out").read_text().split())
 
     def client(self, *words, code=0, **options):
         return run(self.programs / "client", self.socket, *words, code=code, timeout=120, text=False, **options)

@@ -8,7 +8,7 @@ import shutil
 import signal
 
 import pytest
-from conftest import REPO, Forwarder, alive, free_port, matches, mounted, need_fuse, run, tail, tidegate, until
+from conftest import REPO, Forwarder, free_port, matches, mounted, need_fuse, ready, run, tidegate, until
 
 
 class Site:
@@ -193,11 +193,7 @@ class Named(Site):
         resolve = work.file("resolv.conf", "nameserver 127.0.0.1\nsearch test\noptions timeout:1 attempts:1\n")
         self.names = work.start("unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", APART, resolve,
                                 REPO / "tests/name_server.py", *RECORDS, log=work / "names.log")
-
-        def ready():
-            assert alive(self.names.pid), tail(work / "names.log")
-            return "ready" in (work / "names.log").read_text().split()
-        until(ready, "the name server does not serve")
+        ready(self.names, work / "names.log", lambda: "ready" in (work / "names.log").read_text().split())
         self.within = "nsenter", "--target", str(self.names.pid), "--net", "--mount", "--"
         self.data = work.folder("named")
         super().__init__(work, within=self.within)
