@@ -1,0 +1,49 @@
+"""tidegate down on a mount in use: says at once who uses it, waits, and says what it did."""
+import time
+
+import pytest
+from conftest import kill, mounted, until
+
+
+class Down:
+    """`tidegate down`, in the background."""
+
+    def __init__(self, up):
+        self.up, self.err, self.began = up, up / "down.err", time.monotonic()
+        self.process = up.begin("down", "--state-dir", up.state, stderr=open(self.err, "wb"))
+
+    def end(self, code, lines):
+        """It ends with that code, after so many lines, and what it said; how long it took."""
+        assert self.process.wait(60) == code
+        self.up.up.wait(60)
+        said = self.err.read_text()
+        assert said.count("\n") == lines and not mounted(self.up.mount), said
+        return said, time.monotonic() - self.began
+
+
+@pytest.mark.parametrize("lets_go", [True, False])
+def test_beside_a_program(forwarders, lets_go):
+    with forwarders(2) as up:
+        held = up.mount / "held"
+        held.write_text("bytes\n")
+        with open(held) as file:
+            holder = up.start("sleep", 300, stdin=file)
+        down = Down(up)
+        until(lambda: down.err.stat().st_size, "it says nothing", 5)
+        said = down.err.read_text()
+        assert f"the mount {up.mount} is in use by sleep (pid {holder.pid}, open file {held})" in said
+        assert "waiting up to 15 s" in said and down.process.poll() is None
+        if lets_go:
+            kill(holder)
+            said, spent = down.end(0, 2)
+            assert f"{up.mount} was let go of and taken away after" in said and spent < 13
+        else:
+            said, spent = down.end(1, 2)
+            assert f"had to be killed: the mount in use by sleep (pid {holder.pid}, " in said and 14 <= spent <= 30
+            assert holder.poll() is None, "the program is not touched"
+            kill(holder)
+
+
+def test_beside_nobody(forwarders):
+    with forwarders(2) as up:
+        assert Down(up).end(0, 0)[0] == ""
