@@ -135,7 +135,7 @@ impl Sockets {
     /// Does what is due, waits once, for at most `wait_max`, and takes in what has arrived. Only
     /// the I/O thread calls this.
     pub(crate) fn cycle(&mut self, shared: &Shared, wait_max: Option<Duration>) -> Cycle {
-        let (wait, done) = self.turn(shared);
+        let (wait, done) = self.run_core(shared);
         if done {
             return Cycle::Done;
         }

@@ -24,7 +24,7 @@ const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
 impl Sockets {
     /// Lets the core do what is due, and connects as it asks. Returns how long to sleep, and
     /// whether all goodbyes are sent.
-    pub(super) fn turn(&mut self, shared: &Shared) -> (Option<Duration>, bool) {
+    pub(super) fn run_core(&mut self, shared: &Shared) -> (Option<Duration>, bool) {
         loop {
             let mut state = shared.state();
             let now_ns = shared.now_ns();
