@@ -4,8 +4,8 @@
 //! The reader never waits: [`FrameReader::next`] parses bytes that have arrived,
 //! [`FrameReader::fill`] reads from the connection once. Payload is received straight into the
 //! caller's memory, except for the few kilobytes that arrived together with its header. The outbox
-//! knows how far its first frame is sent; it lists the bytes that one vectored write sends next, and
-//! gives back each frame that is out.
+//! knows how far its first frame is sent. It lists the bytes that one vectored write sends next,
+//! and gives back each frame that is out.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
