@@ -72,8 +72,8 @@ struct Took {
 
 /// The estimator. The scheduler tells it when batches begin and end.
 pub(crate) struct Estimate {
-    /// Whether the options ask for it, and the policy prices requests. While this is off nobody
-    /// tells of batches.
+    /// Whether the options ask for it, and the policy prices requests. While this is off the
+    /// scheduler reports no batches.
     pub(crate) on: bool,
     configured: CostModel,
     /// The model that the policy uses now.
@@ -108,7 +108,7 @@ impl Estimate {
     pub(crate) fn configure(&mut self, options: &Options, prices: bool) {
         let on = options.estimate && prices;
         if on != self.on {
-            // While this is off nobody reports batches.
+            // While this is off the scheduler reports no batches.
             self.batches.clear();
             self.ends.fill((FileId(0), u64::MAX));
         }
