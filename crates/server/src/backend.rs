@@ -9,7 +9,7 @@ mod alone;
 pub mod check;
 #[cfg(test)]
 mod lies;
-mod mailbox;
+mod messages;
 mod op;
 mod peers;
 pub mod property;

@@ -8,7 +8,7 @@ use super::alone;
 use super::op::{OPEN_CREATE, Op, Verb};
 use super::property::{Finding, Findings, Found};
 use super::side::{Gone, Local, Side};
-use super::talk::{Call, Remote, serve};
+use super::talk::{Call, Peer, serve};
 use super::trials;
 use meeting::{Meeting, Seat};
 use std::path::{Path, PathBuf};
@@ -178,7 +178,7 @@ fn lead(
         .nodes
         .extend(others.iter().map(|one| one.host.clone()));
     let mut mounts: Vec<u64> = others.iter().map(|one| one.mount).collect();
-    mounts.push(seat.post.mount());
+    mounts.push(seat.own.mount());
     mounts.sort_unstable();
     mounts.dedup();
     checked.same_mount = mounts.len() < usize::from(plan.nodes);
@@ -197,9 +197,9 @@ fn lead(
         Err(_) => FAILED,
     };
     for one in &others {
-        if let Ok(Call::Talking(remote)) = Remote::call(&mut seat.post, one.from) {
+        if let Ok(Call::Talking(peer)) = Peer::call(&mut seat.own, one.from) {
             // An instance that does not get the verdict waits until its own time ends.
-            let _ = remote.end(word);
+            let _ = peer.end(word);
         }
     }
     checked.findings.add(tried?);
@@ -218,18 +218,18 @@ fn pairs(
         for second in first + 1..plan.nodes {
             tell(&format!("trying {first} with {second}"));
             let prefix = format!("{:x}-{first}-{second}", std::process::id());
-            let (one, two) = (&mut seat.post, &mut seat.second);
+            let (one, two) = (&mut seat.own, &mut seat.second);
             let found = {
-                let mut remote = talking(Remote::call(two, second), second)?;
+                let mut peer = talking(Peer::call(two, second), second)?;
                 let found = if first == 0 {
-                    trials::series(local, &mut remote, &prefix, false)
+                    trials::series(local, &mut peer, &prefix, false)
                 } else {
-                    let mut other = talking(Remote::call(one, first), first)?;
-                    let found = trials::series(&mut other, &mut remote, &prefix, false);
+                    let mut other = talking(Peer::call(one, first), first)?;
+                    let found = trials::series(&mut other, &mut peer, &prefix, false);
                     other.end("").map_err(system)?;
                     found
                 };
-                remote.end("").map_err(system)?;
+                peer.end("").map_err(system)?;
                 found
             };
             let found = found.map_err(|Gone(what)| match plan.ends.load(Ordering::Acquire) {
@@ -242,9 +242,9 @@ fn pairs(
     Ok(findings)
 }
 
-fn talking(call: std::io::Result<Call<'_>>, side: u16) -> Result<Remote<'_>, CheckError> {
+fn talking(call: std::io::Result<Call<'_>>, side: u16) -> Result<Peer<'_>, CheckError> {
     match call.map_err(system)? {
-        Call::Talking(remote) => Ok(remote),
+        Call::Talking(peer) => Ok(peer),
         _ => Err(CheckError::Nodes(format!(
             "instance {side} does not answer: it ended, or this directory does not show what it \
              writes"
@@ -266,12 +266,12 @@ fn dead_node(
     let open = Op::new(Verb::Open).file(9).name(&name).at(OPEN_CREATE);
     let lock = Op::new(Verb::Lock).file(9);
     let lost = |Gone(what): Gone| CheckError::Nodes(what);
-    let mut remote = talking(Remote::call(&mut seat.post, dies), dies)?;
-    let had = remote
+    let mut peer = talking(Peer::call(&mut seat.own, dies), dies)?;
+    let had = peer
         .run(&open)
-        .and_then(|_| remote.run(&lock))
+        .and_then(|_| peer.run(&lock))
         .map_err(lost)?;
-    remote.end(DIE).map_err(system)?;
+    peer.end(DIE).map_err(system)?;
     let opened = local.run(&open).map_err(lost)?;
     if had.number != 1 || !opened.ok() {
         findings.note(property, Found::Unknown, "no lock was had".to_owned());
@@ -280,13 +280,13 @@ fn dead_node(
     tell(&format!("instance {dies} has a lock; kill its node now"));
     let (mut beat, mut heard) = (0, Instant::now());
     loop {
-        if let Some(letter) = seat
-            .post
+        if let Some(message) = seat
+            .own
             .read(dies)
             .map_err(system)?
             .filter(|it| it.beat != beat)
         {
-            (beat, heard) = (letter.beat, Instant::now());
+            (beat, heard) = (message.beat, Instant::now());
         }
         let alive = heard.elapsed() < 10 * BEAT;
         let seconds = heard.elapsed().as_secs();
@@ -300,7 +300,7 @@ fn dead_node(
             }
             return Ok(());
         }
-        if Instant::now() + 10 * BEAT > until || seat.post.ends() {
+        if Instant::now() + 10 * BEAT > until || seat.own.ends() {
             let seen = match alive {
                 true => "the node was not killed in time".to_owned(),
                 false => format!("still held after {seconds} s"),
@@ -312,7 +312,7 @@ fn dead_node(
             );
             return Ok(());
         }
-        seat.post.beat().map_err(system)?;
+        seat.own.beat().map_err(system)?;
         std::thread::sleep(BEAT);
     }
 }
@@ -333,7 +333,7 @@ fn follow(
             return Err(CheckError::Ended("interrupted, or out of time".to_owned()));
         }
         if let Some(leader) = seat
-            .post
+            .own
             .read(0)
             .map_err(system)?
             .filter(|it| it.beat != beat)
@@ -345,8 +345,8 @@ fn follow(
                         does not show what it writes";
             return Err(CheckError::Nodes(what.to_owned()));
         }
-        match seat.post.caller().map_err(system)? {
-            Some(caller) => match serve(&mut seat.post, &caller, local).map_err(system)? {
+        match seat.own.caller().map_err(system)? {
+            Some(caller) => match serve(&mut seat.own, &caller, local).map_err(system)? {
                 Some(said) if said == FAILED => {
                     let what =
                         "the instance that leads has lost another one; its output says which";
@@ -361,7 +361,7 @@ fn follow(
                 }
                 None => {}
             },
-            None => seat.post.beat_with(word).map_err(system)?,
+            None => seat.own.beat_with(word).map_err(system)?,
         }
         if std::mem::take(&mut dying) {
             tell("this node has a lock: kill it now (power off, or the mount's daemon by SIGKILL)");

@@ -1,7 +1,7 @@
 //! For tests: a back end that lies. It returns stale data as if it had cached it, or keeps locks to
 //! itself. The trial of the property that a lie breaks must find the lie.
 
-use super::mailbox::tests::folder;
+use super::messages::tests::folder;
 use super::op::{Answer, OPEN_DIRECT, Op, Verb};
 use super::property::{Findings, Found, PROPERTIES};
 use super::side::{Gone, Local, Side};

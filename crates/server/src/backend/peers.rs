@@ -10,9 +10,10 @@
 use super::alone;
 use super::property::{Finding, Findings, PROPERTIES, Property};
 use super::side::{Local, Side, private_folder};
-use super::talk::{BUSY_MAX, Call, Post, Remote, serve};
-use super::{Backend, mailbox, trials};
+use super::talk::{BUSY_MAX, Call, Messenger, Peer, serve};
+use super::{Backend, messages, trials};
 use crate::config::Config;
+use crate::lock::lock;
 use crate::storage::PosixFiles;
 use rustix::fs::AtFlags;
 use std::io;
@@ -20,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tracing::{debug, error, info, warn};
 
@@ -120,7 +121,7 @@ impl Peers {
         hidden: BorrowedFd<'_>,
         probe: Probe,
         make_side: MakeSide,
-        prepare: impl FnOnce(&mut Post),
+        prepare: impl FnOnce(&mut Messenger),
     ) -> Result<Peers, String> {
         let path = probe.path.display().to_string();
         let system = |error: io::Error| format!("{path}/.tidegate/{FOLDER}: {error}");
@@ -130,16 +131,16 @@ impl Peers {
             state: Mutex::default(),
             tried: AtomicU64::new(0),
         });
-        let post = Post::new(folder.clone(), probe.own, shared.ends.clone());
-        let mut post = post.map_err(system)?;
-        prepare(&mut post);
+        let own = Messenger::new(folder.clone(), probe.own, shared.ends.clone());
+        let mut own = own.map_err(system)?;
+        prepare(&mut own);
         let (end, ended) = channel();
         let (tell, told) = channel();
         let thread = Thread {
             probe,
             folder,
             make_side,
-            post,
+            own,
             shared: shared.clone(),
             untried: Vec::new(),
             turn: 0,
@@ -189,8 +190,7 @@ impl Drop for Peers {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A few plain assignments: whole whatever panicked.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn fail(&self, reason: String) {
@@ -222,7 +222,7 @@ struct Thread {
     probe: Probe,
     folder: Arc<OwnedFd>,
     make_side: MakeSide,
-    post: Post,
+    own: Messenger,
     shared: Arc<Shared>,
     /// Forwarders that were running at the start and were not tested with then.
     untried: Vec<u16>,
@@ -241,7 +241,7 @@ impl Thread {
         if fit {
             self.watch();
         }
-        if let Err(error) = self.post.leave() {
+        if let Err(error) = self.own.leave() {
             debug!(%error, "others are not told that this forwarder leaves");
         }
         drop(end);
@@ -304,7 +304,7 @@ impl Thread {
     /// A prefix of names for this trial alone.
     fn prefix(&self) -> String {
         let count = self.shared.tried.load(Ordering::Relaxed);
-        format!("{}-{:x}-{count}", self.probe.own, self.post.life() as u32)
+        format!("{}-{:x}-{count}", self.probe.own, self.own.life() as u32)
     }
 
     fn judge(&self, findings: &Findings, with: &str) -> Result<(), String> {
@@ -348,15 +348,15 @@ impl Thread {
         for side in (0..self.probe.forwarders).filter(|side| *side != own) {
             seen.extend(self.other(side)?);
         }
-        self.post.beat()?;
+        self.own.beat()?;
         if seen.is_empty() {
             return Ok(Vec::new());
         }
-        let alive = self.post.knock(&seen)?;
-        for letter in seen.iter().filter(|one| !alive.contains(&one.from)) {
+        let alive = self.own.running_of(&seen)?;
+        for message in seen.iter().filter(|one| !alive.contains(&one.from)) {
             info!(
-                forwarder = letter.from,
-                host = letter.host,
+                forwarder = message.from,
+                host = message.host,
                 "not there: it was killed, or its back end does not show what is written here"
             );
         }
@@ -364,10 +364,10 @@ impl Thread {
     }
 
     /// The last message of a forwarder that may be running, on another mount.
-    fn other(&mut self, side: u16) -> io::Result<Option<mailbox::Letter>> {
-        let letter = self.post.read(side)?;
-        let mount = self.post.mount();
-        Ok(letter.filter(|one| one.state == mailbox::State::Here && one.mount != mount))
+    fn other(&mut self, side: u16) -> io::Result<Option<messages::Message>> {
+        let message = self.own.read(side)?;
+        let mount = self.own.mount();
+        Ok(message.filter(|one| one.state == messages::State::Here && one.mount != mount))
     }
 
     fn series(&mut self, side: u16) -> io::Result<Series> {
@@ -375,9 +375,9 @@ impl Thread {
         let mut own = (self.make_side)(self.folder.clone());
         let reach = self.probe.backend.reach;
         let began = Instant::now();
-        let mut remote = loop {
-            match Remote::call(&mut self.post, side)? {
-                Call::Talking(remote) => break remote,
+        let mut peer = loop {
+            match Peer::call(&mut self.own, side)? {
+                Call::Talking(peer) => break peer,
                 Call::Nobody | Call::Silent => return Ok(Series::Nobody),
                 // The other may be calling this side: answer it first, then call again.
                 Call::Busy if began.elapsed() > BUSY_MAX => return Ok(Series::Busy),
@@ -385,21 +385,21 @@ impl Thread {
             }
             self.answer()?;
         };
-        let tried = trials::series(&mut *own, &mut remote, &prefix, true);
+        let tried = trials::series(&mut *own, &mut peer, &prefix, true);
         let tried = tried.map(|findings| self.probe.counts(findings));
-        let host = remote.host().to_owned();
+        let host = peer.host().to_owned();
         let result = match tried {
             Ok(findings) if findings.missing(true, reach).is_some() => {
-                remote.end("")?;
+                peer.end("")?;
                 Series::Unfit(findings, host)
             }
             Ok(_) => {
-                remote.end("")?;
+                peer.end("")?;
                 Series::Fit
             }
             Err(gone) => {
                 debug!(forwarder = side, "trial not ended: {}", gone.0);
-                self.post.beat()?;
+                self.own.beat()?;
                 return Ok(Series::Nobody);
             }
         };
@@ -411,11 +411,11 @@ impl Thread {
 
     /// Answers calls.
     fn answer(&mut self) -> io::Result<()> {
-        let Some(caller) = self.post.caller()? else {
+        let Some(caller) = self.own.caller()? else {
             return Ok(());
         };
         let mut own = (self.make_side)(self.folder.clone());
-        let said = serve(&mut self.post, &caller, &mut *own)?;
+        let said = serve(&mut self.own, &caller, &mut *own)?;
         if let Some(property) = said.as_deref().and_then(verdict) {
             let (from, host) = (caller.from, caller.host);
             self.shared.fail(format!(
@@ -432,10 +432,10 @@ impl Thread {
     fn watch(&mut self) {
         let mut fails = false;
         let mut opened = Instant::now();
-        while !self.post.ends() && self.shared.lock().failure.is_none() {
+        while !self.own.ends() && self.shared.lock().failure.is_none() {
             if opened.elapsed() > REOPEN {
                 opened = Instant::now();
-                self.post.reopen();
+                self.own.reopen();
             }
             let result = self.answer().and_then(|()| self.call_one());
             if let Err(error) = &result
@@ -445,7 +445,7 @@ impl Thread {
             }
             fails = result.is_err();
             let until = Instant::now() + POLL;
-            while Instant::now() < until && !self.post.ends() {
+            while Instant::now() < until && !self.own.ends() {
                 std::thread::sleep(NAP);
             }
         }
@@ -512,9 +512,9 @@ impl Thread {
             seen = missing.seen,
             "its mount of the back end is wrong; it is told to end"
         );
-        if let Call::Talking(remote) = Remote::call(&mut self.post, side)? {
+        if let Call::Talking(peer) = Peer::call(&mut self.own, side)? {
             let at = PROPERTIES.iter().position(|one| one == missing.property);
-            remote.end(&format!("{UNFIT}{}", at.expect("it is of the list")))?;
+            peer.end(&format!("{UNFIT}{}", at.expect("it is of the list")))?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! other executes them on its own mount and answers. Each side writes its own file and reads the
 //! other's.
 
-use super::mailbox::{Boxes, Letter, State};
+use super::messages::{Message, Messages, State};
 use super::op::{Answer, Op, Verb};
 use super::side::{Gone, Side};
 use std::io;
@@ -29,19 +29,23 @@ const LOOK_LATE: Duration = Duration::from_millis(5);
 const ALL: u16 = u16::MAX;
 
 /// This side's own file, and what it reads of the others'.
-pub(crate) struct Post {
-    boxes: Boxes,
-    last: Letter,
+pub(crate) struct Messenger {
+    files: Messages,
+    last: Message,
     /// The last request for a sign of life that was answered.
-    knocked: u64,
+    answered: u64,
     /// Set from another thread when this side must end. Every wait here then ends soon.
     ends: Arc<AtomicBool>,
 }
 
-impl Post {
+impl Messenger {
     /// Uses the folder of trials as side `own`. Fails if the folder cannot be used.
-    pub(crate) fn new(folder: Arc<OwnedFd>, own: u16, ends: Arc<AtomicBool>) -> io::Result<Post> {
-        let last = Letter {
+    pub(crate) fn new(
+        folder: Arc<OwnedFd>,
+        own: u16,
+        ends: Arc<AtomicBool>,
+    ) -> io::Result<Messenger> {
+        let last = Message {
             from: own,
             life: random()?,
             mount: mount_id(&folder)?,
@@ -53,16 +57,16 @@ impl Post {
             number: 0,
             body: String::new(),
         };
-        let boxes = Boxes::new(folder);
-        Ok(Post {
-            boxes,
+        let files = Messages::new(folder);
+        Ok(Messenger {
+            files,
             last,
-            knocked: 0,
+            answered: 0,
             ends,
         })
     }
 
-    pub(crate) fn own(&self) -> u16 {
+    pub(crate) fn number(&self) -> u16 {
         self.last.from
     }
 
@@ -102,26 +106,26 @@ impl Post {
         self.beat()
     }
 
-    pub(crate) fn read(&mut self, side: u16) -> io::Result<Option<Letter>> {
-        self.boxes.read(side)
+    pub(crate) fn read(&mut self, side: u16) -> io::Result<Option<Message>> {
+        self.files.read(side)
     }
 
     /// The side that calls this one and still waits. A call may be left over from long ago. A side
     /// that only asks for a sign of life is answered here.
-    pub(crate) fn caller(&mut self) -> io::Result<Option<Letter>> {
-        let own = self.own();
-        let Some(bell) = self.boxes.rung(own)? else {
+    pub(crate) fn caller(&mut self) -> io::Result<Option<Message>> {
+        let own = self.number();
+        let Some(notice) = self.files.notified(own)? else {
             return Ok(None);
         };
-        let caller = self.boxes.read(bell.from)?;
-        let waits = |one: &Letter| one.talk == bell.talk && one.talk != 0 && one.number == 0;
+        let caller = self.files.read(notice.from)?;
+        let waits = |one: &Message| one.talk == notice.talk && one.talk != 0 && one.number == 0;
         let caller = caller.filter(|one| waits(one) && one.state == State::Here);
         match caller {
             Some(caller) if caller.to == ALL => {
-                if self.knocked != caller.talk {
-                    self.knocked = caller.talk;
+                if self.answered != caller.talk {
+                    self.answered = caller.talk;
                     self.last.beat += 1;
-                    self.boxes.write(&self.last)?;
+                    self.files.write(&self.last)?;
                 }
                 Ok(None)
             }
@@ -130,16 +134,16 @@ impl Post {
     }
 
     /// Which of these sides are running: those that show a sign of life within [`ANSWER_MAX`].
-    pub(crate) fn knock(&mut self, sides: &[Letter]) -> io::Result<Vec<u16>> {
+    pub(crate) fn running_of(&mut self, sides: &[Message]) -> io::Result<Vec<u16>> {
         let mut alive = Vec::new();
         self.say(random()? | 1, ALL, 0, "")?;
         for side in sides {
             let to = side.from;
-            let ring = Letter {
+            let notice = Message {
                 to,
                 ..self.last.clone()
             };
-            self.boxes.ring(&ring)?;
+            self.files.notify(&notice)?;
         }
         let began = Instant::now();
         while alive.len() < sides.len() && began.elapsed() < ANSWER_MAX && !self.ends() {
@@ -160,13 +164,13 @@ impl Post {
 
     /// Reopens all files, because another side may have removed and made them again.
     pub(crate) fn reopen(&mut self) {
-        self.boxes.close();
+        self.files.close();
     }
 
     fn say(&mut self, talk: u64, to: u16, number: u64, body: &str) -> io::Result<()> {
         let beat = self.last.beat + 1;
         let (last, body) = (self.last.clone(), body.to_owned());
-        self.last = Letter {
+        self.last = Message {
             beat,
             talk,
             to,
@@ -174,7 +178,7 @@ impl Post {
             body,
             ..last
         };
-        self.boxes.write(&self.last)
+        self.files.write(&self.last)
     }
 }
 
@@ -194,7 +198,7 @@ fn mount_id(folder: &OwnedFd) -> io::Result<u64> {
 /// The result of a call.
 pub(crate) enum Call<'a> {
     /// The other side listens.
-    Talking(Remote<'a>),
+    Talking(Peer<'a>),
     /// The other side has left, or never existed.
     Nobody,
     /// The other side should be running and does not answer.
@@ -205,60 +209,61 @@ pub(crate) enum Call<'a> {
 }
 
 /// The other side of a conversation.
-pub(crate) struct Remote<'a> {
-    post: &'a mut Post,
-    peer: Letter,
+pub(crate) struct Peer<'a> {
+    own: &'a mut Messenger,
+    /// Its message when the conversation began.
+    met: Message,
     talk: u64,
     number: u64,
     /// How long the operation under way may take.
     step: Duration,
 }
 
-impl<'a> Remote<'a> {
+impl<'a> Peer<'a> {
     /// Calls a side. Waits at most [`BUSY_MAX`], or [`ANSWER_MAX`] if the side is not running.
-    pub(crate) fn call(post: &'a mut Post, side: u16) -> io::Result<Call<'a>> {
-        let first = match post.read(side)? {
-            Some(letter) if letter.state == State::Here => letter,
+    pub(crate) fn call(own: &'a mut Messenger, side: u16) -> io::Result<Call<'a>> {
+        let first = match own.read(side)? {
+            Some(message) if message.state == State::Here => message,
             _ => return Ok(Call::Nobody),
         };
         let talk = random()? | 1;
-        post.say(talk, side, 0, "")?;
-        post.boxes.ring(&post.last)?;
+        own.say(talk, side, 0, "")?;
+        own.files.notify(&own.last)?;
         let (began, mut beat) = (Instant::now(), first.beat);
         let (mut heard, mut looked) = (began, began);
         loop {
             std::thread::sleep(LOOK_LATE);
             let now = Instant::now();
-            let peer = post.read(side)?.unwrap_or_else(|| first.clone());
-            if peer.state == State::Gone {
-                post.beat()?;
+            let theirs = own.read(side)?.unwrap_or_else(|| first.clone());
+            if theirs.state == State::Gone {
+                own.beat()?;
                 return Ok(Call::Nobody);
             }
-            if peer.talk == talk && peer.to == post.own() {
-                let remote = Remote {
-                    post,
-                    peer,
+            if theirs.talk == talk && theirs.to == own.number() {
+                let peer = Peer {
+                    own,
+                    met: theirs,
                     talk,
                     number: 0,
                     step: STEP_MAX,
                 };
-                return Ok(Call::Talking(remote));
+                return Ok(Call::Talking(peer));
             }
-            if peer.beat != beat {
-                (heard, beat) = (now, peer.beat);
+            if theirs.beat != beat {
+                (heard, beat) = (now, theirs.beat);
             }
             if now - looked > Duration::from_millis(100) {
                 looked = now;
-                let rings = post.caller()?.filter(|caller| caller.from < post.own());
-                if rings.is_some() || now - began > BUSY_MAX {
-                    post.beat()?;
+                let calls = own.caller()?.filter(|caller| caller.from < own.number());
+                if calls.is_some() || now - began > BUSY_MAX {
+                    own.beat()?;
                     return Ok(Call::Busy);
                 }
                 // Another side's call may have overwritten this one.
-                post.boxes.ring(&post.last)?;
+                own.files.notify(&own.last)?;
             }
-            if now - heard > ANSWER_MAX || post.ends() {
-                post.beat()?;
+            if now - heard > ANSWER_MAX || own.ends() {
+                own.beat()?;
                 return Ok(Call::Silent);
             }
         }
@@ -266,7 +271,7 @@ impl<'a> Remote<'a> {
 
     /// The node of the other side.
     pub(crate) fn host(&self) -> &str {
-        &self.peer.host
+        &self.met.host
     }
 
     /// Ends the conversation with a result: one word, which may be empty.
@@ -274,18 +279,18 @@ impl<'a> Remote<'a> {
         let bye = Op::new(Verb::Bye).name(said);
         // The other side may be gone by now; the conversation ends all the same.
         let _ = self.run(&bye);
-        self.post.beat()
+        self.own.beat()
     }
 
     fn gone(&self, what: &str) -> Gone {
         Gone(format!(
             "forwarder {} on {} {what}",
-            self.peer.from, self.peer.host
+            self.met.from, self.met.host
         ))
     }
 }
 
-impl Side for Remote<'_> {
+impl Side for Peer<'_> {
     fn run(&mut self, op: &Op) -> Result<Answer, Gone> {
         self.begin(op)?;
         self.finish()
@@ -299,28 +304,28 @@ impl Side for Remote<'_> {
                 _ => Duration::ZERO,
             };
         let said = self
-            .post
-            .say(self.talk, self.peer.from, self.number, &op.text());
-        said.map_err(|error| Gone(format!("the own letter cannot be written: {error}")))
+            .own
+            .say(self.talk, self.met.from, self.number, &op.text());
+        said.map_err(|error| Gone(format!("the own message cannot be written: {error}")))
     }
 
     fn finish(&mut self) -> Result<Answer, Gone> {
         let began = Instant::now();
         loop {
-            let letter = self.post.read(self.peer.from);
-            let letter = letter.map_err(|e| self.gone(&format!("cannot be heard: {e}")))?;
-            match letter {
-                Some(letter) if letter.talk != self.talk || letter.life != self.peer.life => {
+            let message = self.own.read(self.met.from);
+            let message = message.map_err(|e| self.gone(&format!("cannot be heard: {e}")))?;
+            match message {
+                Some(message) if message.talk != self.talk || message.life != self.met.life => {
                     return Err(self.gone("has left the trial"));
                 }
-                Some(letter) if letter.number == self.number => {
-                    let answer = Answer::parse(&letter.body);
+                Some(message) if message.number == self.number => {
+                    let answer = Answer::parse(&message.body);
                     return answer.ok_or_else(|| self.gone("answers what is no answer"));
                 }
                 _ => {}
             }
             let waited = began.elapsed();
-            if self.post.ends() {
+            if self.own.ends() {
                 return Err(Gone("this side is to end".to_owned()));
             }
             if waited > self.step {
@@ -334,32 +339,32 @@ impl Side for Remote<'_> {
 
 /// Executes what a caller sends until it says good-bye. Returns its last word, if it sent one.
 pub(crate) fn serve(
-    post: &mut Post,
-    caller: &Letter,
+    own: &mut Messenger,
+    caller: &Message,
     side: &mut dyn Side,
 ) -> io::Result<Option<String>> {
     let (talk, to) = (caller.talk, caller.from);
-    post.say(talk, to, 0, "")?;
+    own.say(talk, to, 0, "")?;
     let (mut done, mut heard) = (0, Instant::now());
-    while heard.elapsed() < SILENCE_MAX && !post.ends() {
-        let letter = post.read(to)?;
-        match letter {
-            Some(letter) if letter.talk != talk || letter.life != caller.life => break,
-            Some(letter) if letter.number == done + 1 => {
+    while heard.elapsed() < SILENCE_MAX && !own.ends() {
+        let message = own.read(to)?;
+        match message {
+            Some(message) if message.talk != talk || message.life != caller.life => break,
+            Some(message) if message.number == done + 1 => {
                 done += 1;
-                let op = Op::parse(&letter.body);
+                let op = Op::parse(&message.body);
                 let answer = match &op {
                     Some(op) if op.verb == Verb::Bye => Answer::default(),
                     Some(op) => side.run(op).map_err(|gone| io::Error::other(gone.0))?,
                     None => {
-                        warn!(from = to, said = letter.body, "ignored: not an operation");
+                        warn!(from = to, said = message.body, "ignored: not an operation");
                         Answer::failed(&io::Error::from_raw_os_error(libc::EINVAL))
                     }
                 };
-                post.say(talk, to, done, &answer.text())?;
+                own.say(talk, to, done, &answer.text())?;
                 if let Some(op) = op.filter(|op| op.verb == Verb::Bye) {
-                    linger(post, &letter)?;
-                    post.beat()?;
+                    linger(own, &message)?;
+                    own.beat()?;
                     return Ok(Some(op.name));
                 }
                 heard = Instant::now();
@@ -369,16 +374,16 @@ pub(crate) fn serve(
         let late = heard.elapsed() > 40 * LOOK;
         std::thread::sleep(if late { LOOK_LATE } else { LOOK });
     }
-    post.beat()?;
+    own.beat()?;
     Ok(None)
 }
 
 /// Leaves the last answer in place until it was read; then the caller ends the conversation itself.
-fn linger(post: &mut Post, bye: &Letter) -> io::Result<()> {
+fn linger(own: &mut Messenger, bye: &Message) -> io::Result<()> {
     let until = Instant::now() + Duration::from_millis(500);
     while Instant::now() < until {
-        match post.read(bye.from)? {
-            Some(letter) if letter.talk == bye.talk => std::thread::sleep(LOOK_LATE),
+        match own.read(bye.from)? {
+            Some(message) if message.talk == bye.talk => std::thread::sleep(LOOK_LATE),
             _ => break,
         }
     }

@@ -2,9 +2,9 @@
 //! exclusively, and shows in another file that it is running.
 
 use super::{BEAT, CheckError, DIE, FOLDER, system};
-use crate::backend::mailbox::{Letter, State};
+use crate::backend::messages::{Message, State};
 use crate::backend::side::private_folder;
-use crate::backend::talk::Post;
+use crate::backend::talk::Messenger;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -32,8 +32,8 @@ pub(super) struct Meeting {
 
 /// An instance's place in the meeting.
 pub(super) struct Seat {
-    pub(super) post: Post,
-    pub(super) second: Post,
+    pub(super) own: Messenger,
+    pub(super) second: Messenger,
     number: u16,
     nodes: u16,
     _claim: Claim,
@@ -102,14 +102,13 @@ impl Meeting {
             _meeting: self,
         };
         let meeting = &claim._meeting;
-        let post = |own| Post::new(meeting.folder.clone(), own, meeting.ends.clone());
-        let mut post_of_own = post(number).map_err(system)?;
-        post_of_own
-            .beat_with(if dies { DIE } else { "" })
-            .map_err(system)?;
+        let messenger =
+            |number| Messenger::new(meeting.folder.clone(), number, meeting.ends.clone());
+        let mut own = messenger(number).map_err(system)?;
+        own.beat_with(if dies { DIE } else { "" }).map_err(system)?;
         Ok(Seat {
-            post: post_of_own,
-            second: post(SECOND).map_err(system)?,
+            own,
+            second: messenger(SECOND).map_err(system)?,
             number,
             nodes: meeting.nodes,
             _claim: claim,
@@ -118,18 +117,18 @@ impl Meeting {
 
     /// The numbers whose instances show no sign of life.
     fn dead(&self, numbers: Vec<u16>) -> Result<Vec<u16>, CheckError> {
-        let mut post = Post::new(self.folder.clone(), SECOND + 1, self.ends.clone());
-        let post = post
+        let mut reader = Messenger::new(self.folder.clone(), SECOND + 1, self.ends.clone());
+        let reader = reader
             .as_mut()
             .map_err(|error| system(io::Error::other(error.to_string())))?;
         let mut beats = |numbers: &[u16]| -> Result<Vec<u64>, CheckError> {
-            let beat = |letter: Option<Letter>| match letter {
-                Some(letter) if letter.state == State::Here => letter.beat ^ letter.life,
+            let beat = |message: Option<Message>| match message {
+                Some(message) if message.state == State::Here => message.beat ^ message.life,
                 _ => 0,
             };
             numbers
                 .iter()
-                .map(|one| post.read(*one).map(beat).map_err(system))
+                .map(|one| reader.read(*one).map(beat).map_err(system))
                 .collect()
         };
         let before = beats(&numbers)?;
@@ -149,34 +148,34 @@ impl Seat {
     }
 
     /// Waits until all others show that they are running. Returns their messages.
-    pub(super) fn wait_for_all(&mut self, until: Instant) -> Result<Vec<Letter>, CheckError> {
+    pub(super) fn wait_for_all(&mut self, until: Instant) -> Result<Vec<Message>, CheckError> {
         let mut first = BTreeMap::new();
         loop {
-            self.post.beat().map_err(system)?;
+            self.own.beat().map_err(system)?;
             let mut alive = Vec::new();
             for other in (0..self.nodes).filter(|other| *other != self.number) {
-                let Some(letter) = self.post.read(other).map_err(system)? else {
+                let Some(message) = self.own.read(other).map_err(system)? else {
                     continue;
                 };
-                let known = *first.entry(other).or_insert(letter.beat ^ letter.life);
-                if letter.state == State::Here && known != letter.beat ^ letter.life {
-                    alive.push(letter);
+                let known = *first.entry(other).or_insert(message.beat ^ message.life);
+                if message.state == State::Here && known != message.beat ^ message.life {
+                    alive.push(message);
                 }
             }
             if alive.len() + 1 == usize::from(self.nodes) {
                 return Ok(alive);
             }
-            let (own, life) = (self.number, self.post.life());
+            let (own, life) = (self.number, self.own.life());
             if self
-                .post
+                .own
                 .read(own)
                 .map_err(system)?
-                .is_some_and(|letter| letter.life != life)
+                .is_some_and(|message| message.life != life)
             {
                 let what = "two instances took one number; start this one again";
                 return Err(CheckError::Nodes(what.to_owned()));
             }
-            if Instant::now() > until || self.post.ends() {
+            if Instant::now() > until || self.own.ends() {
                 return Err(CheckError::Nodes(format!(
                     "{} of {} instances came: start the others within --seconds-max on nodes that \
                      have this directory mounted, or this directory does not show them what is \
@@ -193,7 +192,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         // If this fails, the others only wait a little longer.
-        let _ = self.post.leave();
+        let _ = self.own.leave();
     }
 }
 

@@ -47,8 +47,8 @@ fn start(
         etcd: false,
     };
     let mount = u64::from(own) + 1;
-    Peers::start_on(hidden.as_fd(), probe, make_side, |post| {
-        post.pretend_mount(mount)
+    Peers::start_on(hidden.as_fd(), probe, make_side, |own| {
+        own.pretend_mount(mount)
     })
 }
 

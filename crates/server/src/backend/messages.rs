@@ -35,7 +35,7 @@ pub(crate) enum State {
 
 /// The last message of a side.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Letter {
+pub(crate) struct Message {
     /// The side that has written it.
     pub(crate) from: u16,
     /// A number that differs for each process with this side's number.
@@ -57,7 +57,7 @@ pub(crate) struct Letter {
     pub(crate) body: String,
 }
 
-impl Letter {
+impl Message {
     fn text(&self) -> String {
         let state = match self.state {
             State::Here => "here",
@@ -87,7 +87,7 @@ impl Letter {
     }
 
     /// Parses a message. None if it is not complete, or of another version.
-    fn parse(text: &str) -> Option<Letter> {
+    fn parse(text: &str) -> Option<Message> {
         let (text, end) = text.strip_suffix('\n')?.rsplit_once("end ")?;
         if u64::from_str_radix(end, 16).ok()? != AppId::from_name(text).0 {
             return None;
@@ -96,7 +96,7 @@ impl Letter {
         let mut words = first.strip_prefix(HEAD)?.strip_prefix(' ')?.split(' ');
         let mut next = || words.next();
         let hex = |word: &str| u64::from_str_radix(word, 16).ok();
-        Some(Letter {
+        Some(Message {
             from: next()?.parse().ok()?,
             life: hex(next()?)?,
             mount: hex(next()?)?,
@@ -116,16 +116,16 @@ impl Letter {
 }
 
 /// The messages of a folder.
-pub(crate) struct Boxes {
+pub(crate) struct Messages {
     folder: Arc<OwnedFd>,
     open: BTreeMap<String, (File, bool)>,
     /// Files that were logged as damaged.
     told: BTreeSet<String>,
 }
 
-impl Boxes {
-    pub(crate) fn new(folder: Arc<OwnedFd>) -> Boxes {
-        Boxes {
+impl Messages {
+    pub(crate) fn new(folder: Arc<OwnedFd>) -> Messages {
+        Messages {
             folder,
             open: BTreeMap::new(),
             told: BTreeSet::new(),
@@ -133,25 +133,25 @@ impl Boxes {
     }
 
     /// The last message of a side; None if the side has not written a valid one.
-    pub(crate) fn read(&mut self, side: u16) -> io::Result<Option<Letter>> {
-        let letter = self.read_file(&format!("box.{side}"))?;
-        Ok(letter.filter(|letter| letter.from == side))
+    pub(crate) fn read(&mut self, side: u16) -> io::Result<Option<Message>> {
+        let message = self.read_file(&format!("box.{side}"))?;
+        Ok(message.filter(|message| message.from == side))
     }
 
     /// The message of the side that called this side last.
-    pub(crate) fn rung(&mut self, side: u16) -> io::Result<Option<Letter>> {
-        let letter = self.read_file(&format!("bell.{side}"))?;
-        Ok(letter.filter(|letter| letter.to == side && letter.from != side))
+    pub(crate) fn notified(&mut self, side: u16) -> io::Result<Option<Message>> {
+        let message = self.read_file(&format!("bell.{side}"))?;
+        Ok(message.filter(|message| message.to == side && message.from != side))
     }
 
     /// Writes the message to its sender's file.
-    pub(crate) fn write(&mut self, letter: &Letter) -> io::Result<()> {
-        self.write_file(&format!("box.{}", letter.from), letter)
+    pub(crate) fn write(&mut self, message: &Message) -> io::Result<()> {
+        self.write_file(&format!("box.{}", message.from), message)
     }
 
     /// Calls the side to which the message goes.
-    pub(crate) fn ring(&mut self, letter: &Letter) -> io::Result<()> {
-        self.write_file(&format!("bell.{}", letter.to), letter)
+    pub(crate) fn notify(&mut self, message: &Message) -> io::Result<()> {
+        self.write_file(&format!("bell.{}", message.to), message)
     }
 
     /// Closes all files, so that the next use opens them again.
@@ -159,9 +159,9 @@ impl Boxes {
         self.open.clear();
     }
 
-    fn write_file(&mut self, name: &str, letter: &Letter) -> io::Result<()> {
+    fn write_file(&mut self, name: &str, message: &Message) -> io::Result<()> {
         let mut memory = Aligned::new(BLOCK);
-        let text = letter.text();
+        let text = message.text();
         memory.bytes()[..text.len()].copy_from_slice(text.as_bytes());
         let (file, _) = self.file(name)?;
         file.write_all_at(memory.bytes(), 0)?;
@@ -169,7 +169,7 @@ impl Boxes {
         file.sync_data()
     }
 
-    fn read_file(&mut self, name: &str) -> io::Result<Option<Letter>> {
+    fn read_file(&mut self, name: &str) -> io::Result<Option<Message>> {
         let mut memory = Aligned::new(BLOCK);
         // A message may be read while it is written: one torn read is no fault.
         for _ in 0..3 {
@@ -184,15 +184,15 @@ impl Boxes {
                 return Ok(None);
             }
             let text = std::str::from_utf8(&bytes[..end]).ok();
-            if let Some(letter) = text.and_then(Letter::parse) {
-                return Ok(Some(letter));
+            if let Some(message) = text.and_then(Message::parse) {
+                return Ok(Some(message));
             }
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         if self.told.insert(name.to_owned()) {
             warn!(
                 file = name,
-                "ignored: not a letter of a forwarder of this version"
+                "ignored: not a message of a forwarder of this version"
             );
         }
         Ok(None)
@@ -241,8 +241,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::storage::scratch::Scratch;
 
-    pub(crate) fn letter() -> Letter {
-        Letter {
+    pub(crate) fn message() -> Message {
+        Message {
             from: 3,
             life: u64::MAX,
             mount: 2,
@@ -261,43 +261,49 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_letter_is_read_as_it_was_written_or_not_at_all() {
-        let text = letter().text();
-        let read = Letter::parse(&text).expect("it is whole");
+    fn a_message_is_read_as_it_was_written_or_not_at_all() {
+        let text = message().text();
+        let read = Message::parse(&text).expect("it is whole");
         assert_eq!(read.host, "io_1");
         assert_eq!(
-            Letter {
+            Message {
                 host: "io 1".into(),
                 ..read
             },
-            letter()
+            message()
         );
         for len in 0..text.len() {
-            assert_eq!(Letter::parse(&text[..len]), None, "{len}");
+            assert_eq!(Message::parse(&text[..len]), None, "{len}");
         }
-        assert_eq!(Letter::parse(&text.replacen("make", "take", 1)), None);
-        let long = Letter {
+        assert_eq!(Message::parse(&text.replacen("make", "take", 1)), None);
+        let long = Message {
             body: "ü".repeat(BLOCK),
-            ..letter()
+            ..message()
         };
         assert!(long.text().len() <= BLOCK);
-        assert!(Letter::parse(&long.text()).is_some());
+        assert!(Message::parse(&long.text()).is_some());
     }
 
     #[test]
-    fn boxes_have_the_last_letter_and_ignore_rubbish() {
-        let scratch = Scratch::new("boxes");
-        let (mut ours, mut theirs) = (Boxes::new(folder(&scratch)), Boxes::new(folder(&scratch)));
+    fn files_have_the_last_message_and_ignore_rubbish() {
+        let scratch = Scratch::new("messages");
+        let (mut ours, mut theirs) = (
+            Messages::new(folder(&scratch)),
+            Messages::new(folder(&scratch)),
+        );
         assert_eq!(theirs.read(3).expect("read"), None);
         for number in 0..3 {
-            let letter = Letter { number, ..letter() };
-            ours.write(&letter).expect("write");
-            ours.ring(&letter).expect("ring");
-            let read = theirs.read(3).expect("read").expect("a letter");
-            let rung = theirs.rung(4).expect("read").expect("a letter");
-            assert_eq!((read.number, rung.number), (number, number));
+            let message = Message {
+                number,
+                ..message()
+            };
+            ours.write(&message).expect("write");
+            ours.notify(&message).expect("notify");
+            let read = theirs.read(3).expect("read").expect("a message");
+            let notice = theirs.notified(4).expect("read").expect("a message");
+            assert_eq!((read.number, notice.number), (number, number));
         }
-        // A letter in the box of another side is nobody's.
+        // A message in the file of another side is nobody's.
         std::fs::copy(scratch.path().join("box.3"), scratch.path().join("box.5")).expect("copy");
         assert_eq!(theirs.read(5).expect("read"), None);
         std::fs::write(scratch.path().join("box.6"), b"tidegate-probe 1 6 nonsense")
