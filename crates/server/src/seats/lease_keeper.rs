@@ -6,13 +6,14 @@
 //! expire by the clock. The thread reports what happens as inputs for the forwarder, in order.
 
 use super::leased::{LeasedSeats, RENEWALS, Tried};
+use crate::lock::lock;
 use crate::storage::posix::dead;
 use crate::storage::{PosixFiles, Wake};
 use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_forward::Input;
 use tracing::{error, info, warn};
@@ -492,11 +493,6 @@ impl Rounds {
 /// the back end that is unreachable (a brick without a replica) while other seats' leases do not.
 fn is_final(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESHUTDOWN | libc::ENODEV))
-}
-
-fn lock(said: &Mutex<Said>) -> std::sync::MutexGuard<'_, Said> {
-    // Lists are complete whatever panicked.
-    said.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -15,12 +15,13 @@ use super::mapped_table::{MAPPED_BYTES, TableMemory};
 use super::marks::Marks;
 use super::room::{Room, is_full};
 use super::uncached::{PAGE, Page, UncachedFile};
+use crate::lock::lock;
 use crate::storage::Permit;
 use crate::storage::posix::NOT_HELD;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 use tidegate_forward::{ENTRIES_BYTES, Errno, SEGMENT_BYTES, SPARE_AT, SeatTable, used_ranges};
 
@@ -183,8 +184,8 @@ impl WrittenTable {
 
     /// Waits for this thread's turn to write.
     fn turn(&self) -> MutexGuard<'_, Places> {
-        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        let _next = lock(&self.next);
+        lock(&self.places)
     }
 
     /// Does the same, but waits at most until `until`. A full back end may take a second to refuse

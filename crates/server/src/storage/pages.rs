@@ -4,12 +4,13 @@
 //! back end if it must. The thread of the connection moves them on when the socket has room. Pipes
 //! are few and are reused. If no pipe is free, the bytes are copied.
 
+use crate::lock::lock;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use std::io;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The most pipes. Together they hold as many pages as the system allows a user without privileges.
 const PIPES_MAX: usize = 64;
@@ -133,8 +134,7 @@ impl Pipes {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A list and a number are whole after any panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

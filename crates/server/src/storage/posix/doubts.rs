@@ -2,9 +2,10 @@
 //! could not be looked up. The forwarder makes the copies agree before it reports the size of such
 //! a file again.
 
+use crate::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use tidegate_wire::Handle;
 
 /// The most files in doubt.
@@ -47,8 +48,7 @@ impl Doubts {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Handle, (u64, u64)>> {
-        // Nothing here is left half done by a panic.
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ranges)
     }
 }
 

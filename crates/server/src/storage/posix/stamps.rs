@@ -5,11 +5,12 @@
 use super::hidden::{draft_name, open_hidden_file};
 use super::sys;
 use crate::clock::since_boot;
+use crate::lock::lock;
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// A difference below the precision of the measurement counts as none, in ns.
 const UNCERTAIN_NS: i64 = 20_000_000;
@@ -62,8 +63,7 @@ impl Stamps {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Measured> {
-        // Only whole assignments happen under the lock.
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.measured)
     }
 }
 
