@@ -2,7 +2,6 @@
 //! Each adapter owns its state. The loop passes to the forwarder what the adapters report.
 
 pub mod gossip;
-pub mod host_counts;
 pub mod jitter;
 pub mod kept;
 pub mod policy_changes;

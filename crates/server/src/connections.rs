@@ -12,7 +12,6 @@ pub mod outbox;
 mod rdma;
 pub mod session;
 pub mod shard;
-pub mod traffic;
 
 use crate::clock::Zero;
 use crate::lock::lock;
@@ -24,11 +23,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use tidegate_forward::{ConnId, SlotId};
+use tidegate_forward::{ConnId, HostCounts, SlotId};
 use tidegate_net::{Incoming, Outgoing, Poller, Secret, Waker, mailbox};
 use tidegate_sched::Time;
 use tidegate_wire::{Reply, Request};
-use traffic::Traffic;
 
 /// How many requests of one connection may lie in the loop before it has taken them. At this count
 /// the shard stops reading the connection: most likely the pool has no buffer for one of the
@@ -129,7 +127,7 @@ pub struct RequestSink {
     /// The time at which this pass began.
     pub now: Time,
     /// Counts of the shard's system calls and copies.
-    pub traffic: Traffic,
+    pub counts: HostCounts,
     /// The rules for all connections.
     pub policy: Arc<ConnectionPolicy>,
     /// Messages for the loop, oldest first.
@@ -160,7 +158,7 @@ struct Thread {
     /// The number of connections that it serves.
     conns: usize,
     /// The thread's counts as they were at the end of its last pass.
-    traffic: Arc<Mutex<Traffic>>,
+    counts: Arc<Mutex<HostCounts>>,
     handle: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -191,13 +189,13 @@ impl Ports {
             let waker = Waker::new(Arc::new(mio::Waker::new(poller.registry(), WAKER)?));
             let (outgoing, theirs) = mailbox(waker.clone());
             let (their_outgoing, incoming) = mailbox(own.clone());
-            let traffic = Arc::<Mutex<Traffic>>::default();
+            let counts = Arc::<Mutex<HostCounts>>::default();
             let shard = ShardThread {
                 shard: Shard::new(poller, policy.clone()),
                 waker,
                 incoming: theirs,
                 outgoing: their_outgoing,
-                traffic: traffic.clone(),
+                counts: counts.clone(),
                 zero,
             };
             let thread = std::thread::Builder::new().name(format!("shard.{number}"));
@@ -205,7 +203,7 @@ impl Ports {
                 outgoing,
                 incoming,
                 conns: 0,
-                traffic,
+                counts,
                 handle: Some(thread.spawn(move || shard.run())?),
             });
         }
@@ -227,10 +225,20 @@ impl Ports {
         self.ports.len()
     }
 
-    /// Adds the counts of the other threads to `traffic`.
-    pub fn add_traffic(&self, traffic: &mut Traffic) {
+    /// Adds the counts of the other threads to those of shard 0.
+    pub fn add_counts(&self, sum: &mut HostCounts) {
         for thread in &self.threads {
-            traffic.add(&lock(&thread.traffic));
+            let other = lock(&thread.counts);
+            sum.waits += other.waits;
+            sum.wakes += other.wakes;
+            sum.receives += other.receives;
+            sum.receives_empty += other.receives_empty;
+            sum.received_bytes += other.received_bytes;
+            sum.sends += other.sends;
+            sum.sends_blocked += other.sends_blocked;
+            sum.sent_bytes += other.sent_bytes;
+            sum.spliced_bytes += other.spliced_bytes;
+            sum.copied_bytes += other.copied_bytes;
         }
     }
 

@@ -11,7 +11,6 @@ mod admission;
 mod waker;
 
 use crate::adapters::gossip::Gossip;
-use crate::adapters::host_counts::host_counts;
 use crate::adapters::jitter::Jitter;
 use crate::adapters::policy_changes::PolicyChanges;
 use crate::adapters::recording::Recording;
@@ -30,7 +29,7 @@ use mio::{Events, Interest, Token};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_forward::{ConnId, Forwarder, Input, Output, SlotId};
+use tidegate_forward::{ConnId, Forwarder, HostCounts, Input, Output, SlotId};
 use tidegate_net::{Listener, Poller, Secret};
 use tidegate_sched::Time;
 use tidegate_wire::{Op, Reply};
@@ -534,9 +533,18 @@ impl ForwarderLoop {
             let recorded = recording.counts();
             self.tell(Input::Recorded(recorded));
         }
-        let mut traffic = self.shard.sink.traffic;
-        self.ports.add_traffic(&mut traffic);
-        let counts = host_counts(&traffic, &self.storage.counts(), self.stuck.oldest());
+        let storage = self.storage.counts();
+        let mut counts = HostCounts {
+            storage_reads: storage.read_syscalls,
+            storage_writes: storage.write_syscalls,
+            storage_operations: storage.operations,
+            oldest_job_ms: match storage.pending {
+                0 => 0,
+                _ => u64::try_from(self.stuck.oldest().as_millis()).unwrap_or(u64::MAX),
+            },
+            ..self.shard.sink.counts
+        };
+        self.ports.add_counts(&mut counts);
         self.tell(Input::Counted(counts));
     }
 

@@ -1,7 +1,6 @@
 //! Replies that wait to be sent. One gather write sends header, body and payload of several
 //! replies.
 
-use super::traffic::Traffic;
 use crate::storage::pages::Pages;
 use crate::storage::slots::{Memory, lock_buffer};
 use crate::storage::{SharedMemory, SlotBuffer};
@@ -9,7 +8,7 @@ use std::array;
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::{Arc, MutexGuard};
-use tidegate_forward::SlotId;
+use tidegate_forward::{HostCounts, SlotId};
 use tidegate_net::Stream;
 
 /// The most replies that one gather write sends.
@@ -103,7 +102,7 @@ impl Outbox {
         &mut self,
         stream: &impl Sink,
         sent: &mut Vec<SlotId>,
-        traffic: &mut Traffic,
+        counts: &mut HostCounts,
     ) -> io::Result<usize> {
         let mut total = 0;
         while !self.replies.is_empty() {
@@ -115,22 +114,22 @@ impl Outbox {
             match done {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => {
-                    traffic.sends += 1;
+                    counts.sends += 1;
                     total += count;
                     if spliced.is_some() {
-                        traffic.spliced_bytes += count as u64;
+                        counts.spliced_bytes += count as u64;
                     }
                     self.advance(count, sent);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    traffic.sends_blocked += 1;
+                    counts.sends_blocked += 1;
                     break;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        traffic.sent_bytes += total as u64;
+        counts.sent_bytes += total as u64;
         Ok(total)
     }
 
@@ -251,14 +250,14 @@ mod tests {
                 size,
                 blocked: Cell::new(false),
             };
-            let (mut sent, mut traffic) = (Vec::new(), Traffic::default());
+            let (mut sent, mut counts) = (Vec::new(), HostCounts::default());
             while !outbox.is_empty() {
                 outbox
-                    .flush(&stream, &mut sent, &mut traffic)
+                    .flush(&stream, &mut sent, &mut counts)
                     .expect("it only blocks");
             }
             assert_eq!(*stream.taken.borrow(), expected);
-            assert_eq!(traffic.sent_bytes, expected.len() as u64);
+            assert_eq!(counts.sent_bytes, expected.len() as u64);
             assert_eq!(sent, (0..40).step_by(2).map(SlotId).collect::<Vec<_>>());
         }
     }

@@ -183,13 +183,13 @@ impl Session {
                 Next::Nothing if self.has_had_its_turn() => return Ok(Turn::Again),
                 Next::Nothing => match self.fill(sink.now).map_err(|error| error.to_string())? {
                     fill @ (Fill::Some(count) | Fill::Last(count)) => {
-                        sink.traffic.receives += 1;
-                        sink.traffic.received_bytes += count as u64;
+                        sink.counts.receives += 1;
+                        sink.counts.received_bytes += count as u64;
                         self.turn_bytes += count;
                         self.drained = matches!(fill, Fill::Last(_));
                     }
                     Fill::Blocked => {
-                        sink.traffic.receives_empty += 1;
+                        sink.counts.receives_empty += 1;
                         self.drained = true;
                         return Ok(Turn::Later);
                     }
@@ -495,8 +495,8 @@ impl Session {
         sink: &mut RequestSink,
         sent: &mut Vec<SlotId>,
     ) -> io::Result<()> {
-        let traffic = &mut sink.traffic;
-        let count = self.outbox.flush(&self.stream, sent, traffic)?;
+        let counts = &mut sink.counts;
+        let count = self.outbox.flush(&self.stream, sent, counts)?;
         if count > 0 || self.outbox.is_empty() {
             self.spoke = sink.now;
         }

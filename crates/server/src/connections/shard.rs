@@ -3,7 +3,6 @@
 
 use super::outbox::Body;
 use super::session::{Session, Turn};
-use super::traffic::Traffic;
 use super::{ConnectionPolicy, RequestSink, ToLoop, ToShard};
 use crate::clock::Zero;
 use crate::lock::lock;
@@ -14,7 +13,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidegate_fabric::Wait;
-use tidegate_forward::{ConnId, GOODBYE, NOT_JOINED, SESSION_OVER, SlotId};
+use tidegate_forward::{ConnId, GOODBYE, HostCounts, NOT_JOINED, SESSION_OVER, SlotId};
 use tidegate_net::{Incoming, Outgoing, Poller, Waker};
 use tidegate_sched::Time;
 use tidegate_wire::Reply;
@@ -62,7 +61,7 @@ impl Shard {
             ended: false,
             sink: RequestSink {
                 now: Time(0),
-                traffic: Traffic::default(),
+                counts: HostCounts::default(),
                 policy,
                 messages: Vec::new(),
             },
@@ -88,7 +87,7 @@ impl Shard {
         if !wait.is_zero() && self.poller.look(events, wait, &has_mail) {
             return Ok(());
         }
-        self.sink.traffic.waits += 1;
+        self.sink.counts.waits += 1;
         if let Some(waker) = waker {
             waker.park();
         }
@@ -135,7 +134,7 @@ impl Shard {
     pub fn note(&mut self, event: &Event) {
         let number = event.token().0;
         if event.token() == WAKER {
-            self.sink.traffic.wakes += 1;
+            self.sink.counts.wakes += 1;
         }
         if number < CONNS {
             return;
@@ -309,7 +308,7 @@ impl Shard {
         let turn = session
             .take_moved(sink)
             .and_then(|()| session.receive(sink));
-        sink.traffic.copied_bytes += session.reader.rest();
+        sink.counts.copied_bytes += session.reader.rest();
         let to_send = !session.outbox.is_empty() || session.closing.is_some();
         match turn {
             Ok(Turn::Later) => {}
@@ -409,7 +408,7 @@ pub struct ShardThread {
     /// Messages to the forwarder's loop.
     pub outgoing: Outgoing<ToLoop>,
     /// Where the loop's thread reads the counts of this thread.
-    pub traffic: Arc<Mutex<Traffic>>,
+    pub counts: Arc<Mutex<HostCounts>>,
     /// The zero of the forwarder's time.
     pub zero: Zero,
 }
@@ -422,7 +421,7 @@ impl ShardThread {
             waker,
             incoming,
             mut outgoing,
-            traffic,
+            counts,
             zero,
         } = self;
         let mut events = Events::with_capacity(256);
@@ -445,7 +444,7 @@ impl ShardThread {
                 scan_at = shard.sink.now + SCAN_NS;
                 shard.close_stalled();
             }
-            *lock(&traffic) = shard.sink.traffic;
+            *lock(&counts) = shard.sink.counts;
             for message in shard.sink.messages.drain(..) {
                 outgoing.push(message);
             }
