@@ -9,7 +9,6 @@
 //! ([`open_files`], [`seat_locks`]). [`seat_gate`] sends every reply.
 
 mod applications;
-mod aside;
 mod counters;
 mod data_requests;
 mod effective_shares;

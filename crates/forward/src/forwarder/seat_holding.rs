@@ -1,16 +1,18 @@
 //! Holding a seat, from one end to the other: the forwarder takes the seat, looks up the intents
-//! that the last holder left, gives clients a time of grace, serves, drains and releases.
+//! that the last holder left, gives clients a time of grace, serves, drains and releases. An
+//! operator may set the whole forwarder aside, which then holds no seat.
 
 use super::receive::Key;
 use super::seat_gate::{Seat, Seated, State, TAKING_NS};
 use super::{Forwarder, Running};
+use crate::back_end_files::Errno;
 use crate::host::{Job, Output, ReplySlotAddress};
 use crate::reply_table::{self, REPLY_SLOTS, ReplySlotState, SeatTable};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
-use tidegate_wire::{Op, Reply, Status, frame};
+use tidegate_wire::{Op, Outcome, Reply, Status, frame};
 
 /// Blocks whose reply slots are given back together: clients that come and go all the time use the
 /// same reply slots again.
@@ -413,6 +415,52 @@ impl Forwarder {
             .flatten()
         {
             self.wake_by(until);
+        }
+    }
+
+    /// A request to take this forwarder out of service, so that an operator can work on its node
+    /// (`tidegate drain`), or to take it back. The order holds until the process ends.
+    ///
+    /// Other forwarders take its seats, while this one keeps its sessions and shows its status. It
+    /// finishes the requests that it has accepted, and answers later ones with "not my seat". If
+    /// the host gets a seat that was asked for earlier, the forwarder releases it at once.
+    pub(super) fn set_aside(&mut self, key: Key, aside: bool) {
+        let alone = self.config.layout.seats < 2 || !self.config.fail_over;
+        let refused = match (self.is_trusted(key), aside && alone) {
+            (false, _) => Some(Errno::EPERM),
+            (true, true) => Some(Errno::EOPNOTSUPP),
+            (true, false) => None,
+        };
+        if let Some(errno) = refused {
+            return self.answer(key, Err(Status::Errno(errno.0)));
+        }
+        if aside != self.aside && !self.draining {
+            self.aside = aside;
+            match aside {
+                true => self.leave_seats(),
+                false => self.come_back(),
+            }
+        }
+        self.answer(key, Ok(Outcome::Done));
+    }
+
+    fn leave_seats(&mut self) {
+        self.log("an operator has set this forwarder aside: others take its seats");
+        for number in self.seats.numbers() {
+            if self.seats[number].asked_at().is_some() {
+                // It stays asked for: should the order end before the answer, that is as good.
+                self.turn_away(number);
+            }
+            self.seat_wanted(number);
+        }
+    }
+
+    fn come_back(&mut self) {
+        self.log("this forwarder is set aside no longer: it takes its own seat again");
+        let own = self.config.forwarder;
+        // One that still drains is asked for when it has been released.
+        if self.seats[own].is_released() {
+            self.take_seat(own);
         }
     }
 }
