@@ -20,6 +20,7 @@ pub mod slots;
 pub mod uring;
 
 pub use emulated::{Emulated, EmulatedError};
+pub(crate) use faults::die;
 pub use faults::{Faults, KillAfterEffect};
 pub use fence::{Fence, Permit};
 pub use pool::{PoolOptions, ThreadPool};

@@ -20,7 +20,7 @@ use crate::adapters::jitter::{Held, Jitter};
 use crate::clock::Zero;
 use crate::connections::outbox::{Body, Payload};
 use crate::connections::{Came, ToShard};
-use crate::storage::{SharedMemory, SlotBuffer, Slots};
+use crate::storage::{SharedMemory, SlotBuffer, Slots, die};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Admission {
         }
         self.arrived += 1;
         if self.kill_at_request == Some(self.arrived) {
-            kill_self();
+            die();
         }
         let Some(jitter) = &mut self.jitter else {
             return Some(held);
@@ -302,10 +302,4 @@ impl ForwarderLoop {
 /// Whether a request reads, and reads one contiguous range.
 fn is_of_one_extent(op: &Op) -> bool {
     matches!(op, Op::Read { extents, .. } if extents.rest.is_empty())
-}
-
-/// The fault that tests inject: ends the process as abruptly as `kill -9`.
-fn kill_self() -> ! {
-    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-    std::process::abort()
 }

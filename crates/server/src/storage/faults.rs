@@ -100,7 +100,7 @@ impl Faults {
 }
 
 /// SIGKILL, so that nothing of the process gets to run any more, not even a destructor.
-fn die() -> ! {
+pub(crate) fn die() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort()
 }

@@ -276,6 +276,7 @@ impl Slots {
     }
 
     /// How many numbers have a buffer.
+    #[cfg(test)]
     pub fn open_count(&self) -> usize {
         self.lock().used.len()
     }
