@@ -31,6 +31,7 @@ pub use lease_keeper::LeaseKeeper;
 pub use leased::{LeaseOptions, LeasedSeats, Renewal, Tried};
 
 use crate::identity;
+use crate::lock::lock;
 use crate::storage::ofd::{self, Kind};
 use crate::storage::posix::{
     PosixFiles, SETTLED_BYTE, open_hidden_file, open_hidden_with, read_or_record,
@@ -42,7 +43,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use tidegate_forward::SeatTable;
 use tidegate_wire::Layout;
 
@@ -487,13 +488,6 @@ fn local_locks_option(folder: &Path) -> Option<String> {
     line.split([' ', ','])
         .find(|option| local.contains(option))
         .map(str::to_owned)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Maps of descriptors are consistent whatever panicked.
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use super::pool::{CompletionQueue, PoolOptions, Sink, ThreadPool};
 use super::{Completion, Counts, PosixFiles, Slots, Storage, Wake};
+use crate::lock::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -231,10 +232,7 @@ impl Timeline {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic runs under the lock.
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.state)
     }
 }
 

@@ -6,12 +6,13 @@ use super::posix::Ends;
 use super::posix::dead::DeadMount;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
+use crate::lock::lock;
 use rustix::io::ReadWriteFlags;
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, RefusedJob, effect};
@@ -526,13 +527,6 @@ fn needs_seat(work: &Job) -> bool {
         return true;
     };
     op.kind().spec().seat != AskedSeat::Any
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No job runs under these locks, so nothing in them can be half-changed.
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

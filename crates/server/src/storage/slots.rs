@@ -10,6 +10,7 @@
 //! the kernel does. To the kernel it is no more than a program that changes a buffer during a call.
 
 use super::pages::{Pages, Pipes};
+use crate::lock::lock;
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -282,19 +283,14 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pool> {
-        // No code that can panic runs under this lock, so a poisoned pool is still consistent.
-        self.pool
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.pool)
     }
 }
 
 /// Locks a payload buffer. A panic of an earlier holder does not matter, because bytes have no
 /// invariant.
 pub fn lock_buffer(buffer: &SlotBuffer) -> MutexGuard<'_, Memory> {
-    buffer
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    lock(buffer)
 }
 
 /// Bytes of a fixed length that begin at a page, as direct I/O needs on every device, and never
