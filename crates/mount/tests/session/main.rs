@@ -87,6 +87,14 @@ fn until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Whether a child runs this program and is in this state, as `/proc/PID/stat` has them: here `S`
+/// waits for an answer of the mount, and `D` does so too after a signal.
+fn is_in(child: &Child, state: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id()));
+    stat.expect("a child that was not waited for")
+        .contains(state)
+}
+
 fn created(path: &Path) -> File {
     let mut options = File::options();
     options.create(true).read(true).write(true).truncate(true);
@@ -164,7 +172,10 @@ fn a_signal_that_is_survived_ends_no_read_but_a_later_kill_does() {
         .expect("sh");
     until("reading", PATIENCE, || mount.blocked() == 1);
     signal_to(&reader, "USR1");
-    std::thread::sleep(Duration::from_millis(300));
+    // The kernel asks the mount to interrupt the read, and lets only a kill end it from then on.
+    until("the interrupt", PATIENCE, || is_in(&reader, "(sh) D "));
+    // The mount has read the interrupt before the next request.
+    fs::metadata(mount.path(MANY)).expect("served");
     assert_eq!(
         mount.blocked(),
         1,
@@ -204,7 +215,9 @@ fn more_blocked_requests_than_threads_can_all_be_interrupted() {
         mount.blocked() == 511
     });
     // The ones beyond wait in the queue. They, too, are gone at once; the others have not moved.
-    std::thread::sleep(Duration::from_millis(200));
+    until("waiting in the queue", PATIENCE, || {
+        readers.iter().all(|reader| is_in(reader, "(cat) S "))
+    });
     assert_eq!(mount.blocked(), 511);
     let start = Instant::now();
     for reader in &mut readers {
@@ -237,7 +250,9 @@ fn two_threads_are_enough_to_be_interruptible() {
         .spawn()
         .expect("stat");
     let mut third = cat(&mount.path(BLOCKED));
-    std::thread::sleep(Duration::from_millis(100));
+    until("waiting in the queue", PATIENCE, || {
+        is_in(&second, "(stat) S ") && is_in(&third, "(cat) S ")
+    });
     third.kill().expect("our child");
     until("dying in the queue", GONE, || {
         third.try_wait().expect("our child").is_some()
@@ -266,8 +281,10 @@ fn a_full_queue_refuses() {
     let mut first = cat(&mount.path(BLOCKED));
     until("reading", PATIENCE, || mount.blocked() == 1);
     let mut second = cat(&mount.path(FORGETFUL));
-    // Its first request fills the queue, which nothing here can see.
-    std::thread::sleep(Duration::from_millis(300));
+    // Its first request fills the queue.
+    until("waiting in the queue", PATIENCE, || {
+        is_in(&second, "(cat) S ")
+    });
     let refused = fs::metadata(mount.path(MANY)).expect_err("no room");
     assert_eq!(refused.raw_os_error(), Some(12), "{refused}");
     for child in [&mut first, &mut second] {
