@@ -188,8 +188,8 @@ int tg_sched_options_new(const char *policy, tg_sched_options **options);
  *   wall_offset_ns      wall clock minus the clock of now_ns, for policies that use stamps. 0
  *   single_thread       true: calls come from one thread at a time, and no lock is taken. false
  * Every other name is an option of the policy's own (docs/policies.md), and is checked by
- * tg_sched_new and tg_sched_set_policy: a whole number, true, false, or a word; a value in double
- * quotes is a word whatever it looks like. TG_SCHED_E_OPTION. */
+ * tg_sched_new and tg_sched_set_policy: a whole number, true or false, or a word, as the option has
+ * it; a value in double quotes is a word. TG_SCHED_E_OPTION. */
 int tg_sched_options_set(tg_sched_options *options, const char *name, const char *value);
 
 /* Sets the options of a line of name=value with white space between: "depth=4 window_ms=250". All

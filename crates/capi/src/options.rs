@@ -6,7 +6,7 @@ use crate::history;
 use crate::lock::Lock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidegate_sched::{CostModel, Observed, OptionValue, Options, Prediction};
+use tidegate_sched::{CostModel, Observed, OptionValue, Options, Prediction, policies};
 
 /// Options under construction.
 #[derive(Clone, Debug, Default)]
@@ -117,11 +117,10 @@ impl Settings {
             "cost_file" => options.cost = cost_model(value)?,
             "cost_estimate" => options.estimate = flag(name, value, "")?,
             "single_thread" => self.single_thread = flag(name, value, "")?,
-            _ => match value_of(value) {
-                OptionValue::Integer(number) => options.table.set(name, number),
-                OptionValue::Bool(flag) => options.table.set(name, flag),
-                OptionValue::Text(text) => options.table.set(name, text.as_str()),
-            },
+            _ => {
+                let value = value_of(&options.policy, name, value);
+                options.table.set(name, value);
+            }
         }
         Ok(())
     }
@@ -183,16 +182,14 @@ fn flag(name: &str, value: &str, or: &str) -> Result<bool, Box<Failure>> {
     }
 }
 
-/// Whole numbers, `true` and `false` are what they look like, unless they are quoted.
-fn value_of(value: &str) -> OptionValue {
-    let inner = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
-    match (inner, value.parse::<u64>(), value) {
-        (Some(text), ..) => text.into(),
-        (None, Ok(number), _) => number.into(),
-        (None, _, "true") => true.into(),
-        (None, _, "false") => false.into(),
-        _ => value.into(),
-    }
+/// The value that a text states for an option of a policy, by the option's type; in quotes it is
+/// always a word.
+fn value_of(policy: &str, option: &str, text: &str) -> OptionValue {
+    let inner = text.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
+    inner.map_or_else(
+        || policies::read_option(policy, option, text),
+        OptionValue::from,
+    )
 }
 
 #[cfg(test)]
@@ -223,10 +220,12 @@ mod tests {
     }
 
     #[test]
-    fn quoted_values_are_text() {
-        assert_eq!(value_of("5"), 5u64.into());
-        assert_eq!(value_of("\"5\""), "5".into());
-        assert_eq!(value_of("-5"), "-5".into());
-        assert_eq!(value_of("true"), true.into());
+    fn an_option_is_read_by_its_type() {
+        assert_eq!(value_of("window", "window_ms", "5"), 5u64.into());
+        assert_eq!(value_of("window", "window_ms", "\"5\""), "5".into());
+        assert_eq!(value_of("window", "window_ms", "-5"), "-5".into());
+        assert_eq!(value_of("window", "order", "true"), "true".into());
+        assert_eq!(value_of("wfq", "weights", "5"), "5".into());
+        assert_eq!(value_of("no policy", "weights", "5"), "5".into());
     }
 }

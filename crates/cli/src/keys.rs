@@ -80,12 +80,18 @@ fn setting(key: &Key, matches: &ArgMatches) -> Option<Setting> {
             let texts = matches.get_many::<String>(flag)?.cloned();
             Value::Array(texts.map(Value::String).collect())
         }
-        Kind::Text => Value::String(matches.get_one::<String>(flag)?.clone()),
-        Kind::Number => {
-            let text = matches.get_one::<String>(flag)?;
-            let number = text.parse().map(Value::Integer);
-            number.unwrap_or_else(|_| Value::String(text.clone()))
-        }
+        Kind::Text | Kind::Number => key_value(key.kind, matches.get_one::<String>(flag)?),
     };
     Some((key.section, key.name, flag, value))
+}
+
+/// The value that a text states for a key of this kind. What states none stays text, which the
+/// configuration reads with a unit or refuses.
+pub fn key_value(kind: Kind, text: &str) -> Value {
+    let stated = match kind {
+        Kind::Number => text.parse().ok().map(Value::Integer),
+        Kind::Bool => text.parse().ok().map(Value::Boolean),
+        Kind::List | Kind::Text => None,
+    };
+    stated.unwrap_or_else(|| Value::String(text.to_string()))
 }

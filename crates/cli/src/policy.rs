@@ -1,12 +1,18 @@
 //! `tidegate policy`: which scheduling policy the forwarders follow.
 
 use crate::fail::Fail;
+use crate::keys::key_value;
 use crate::stat::{ANSWER_MAX, ask_all, states, why};
 use crate::target::Target;
 use serde_json::json;
 use std::process::ExitCode;
 use tidegate_client::wire::Keep;
-use tidegate_server::config::{Source, Value, check_scheduler, rules};
+use tidegate_sched::OptionValue;
+use tidegate_sched::policies::{NAMES, read_option};
+use tidegate_server::config::{Source, Value, check_scheduler, keys, rules};
+
+/// The section of the configuration in which a policy's options stand.
+const SECTION: &str = "[scheduler]";
 
 /// Show or change the forwarders' scheduling policy.
 #[derive(clap::Args)]
@@ -51,8 +57,8 @@ impl Policy {
             Some(Action::Reset) => self.send("", Keep::Configured, "", ""),
             Some(Action::List) => {
                 match self.json {
-                    true => println!("{}", json!(tidegate_sched::policies::NAMES)),
-                    false => println!("{}", tidegate_sched::policies::NAMES.join("\n")),
+                    true => println!("{}", json!(NAMES)),
+                    false => println!("{}", NAMES.join("\n")),
                 }
                 Ok(ExitCode::SUCCESS)
             }
@@ -99,54 +105,7 @@ impl Policy {
     }
 
     fn set(&self, name: &str, options: &[String]) -> Result<ExitCode, Fail> {
-        let mut table = toml::Table::new();
-        // What is wrong is told here, in words; forwarders answer with an errno only.
-        let mut source = Source::empty("policy");
-        let mut set = |key: &str, value: Value, place: &str, checks: bool| {
-            table.insert(key.to_string(), value.clone());
-            if checks {
-                source.set("[scheduler]", key, value, place);
-            }
-        };
-        set(
-            "policy",
-            Value::String(name.to_string()),
-            "policy set",
-            true,
-        );
-        let mut elsewhere = String::new();
-        for option in options {
-            let Some((key, value)) = option.split_once('=') else {
-                return Err(Fail::usage(format!(
-                    "option \"{option}\" must be KEY=VALUE"
-                )));
-            };
-            let value = match (value.parse(), value.parse()) {
-                (Ok(number), _) => Value::Integer(number),
-                (_, Ok(flag)) => Value::Boolean(flag),
-                _ => Value::String(value.to_string()),
-            };
-            match (key, value) {
-                ("cost_file", Value::String(path)) if path.is_empty() => {
-                    return Err(Fail::usage("cost_file= needs the name of a file"));
-                }
-                ("cost_file", Value::String(path)) => {
-                    // Forwarders have another working directory, and perhaps another node's disk.
-                    let path = std::path::absolute(&path).unwrap_or(path.into());
-                    let value = Value::String(path.display().to_string());
-                    let exists = path.exists();
-                    set(key, value, option, exists);
-                    if !exists {
-                        elsewhere = format!(
-                            " (there is no {} on this node: is it on the forwarders'?)",
-                            path.display()
-                        );
-                    }
-                }
-                (key, value) => set(key, value, option, true),
-            }
-        }
-        check_scheduler(source, 1)?;
+        let (table, elsewhere) = checked(name, options)?;
         let keep = if self.temporary {
             Keep::Run
         } else {
@@ -179,6 +138,73 @@ impl Policy {
             "the policy may be the old one at {failed}; one that was away takes what is kept for \
              the export when it is back, otherwise set it again{elsewhere}"
         )))
+    }
+}
+
+/// The policy with its options as forwarders take it, after checks, and what to add to the message
+/// where a forwarder refuses it.
+fn checked(name: &str, options: &[String]) -> Result<(toml::Table, String), Fail> {
+    let mut table = toml::Table::new();
+    // What is wrong is told here, in words; forwarders answer with an errno only.
+    let mut source = Source::empty("policy");
+    let mut set = |key: &str, value: Value, place: &str, checks: bool| {
+        table.insert(key.to_string(), value.clone());
+        if checks {
+            source.set(SECTION, key, value, place);
+        }
+    };
+    set(
+        "policy",
+        Value::String(name.to_string()),
+        "policy set",
+        true,
+    );
+    let mut elsewhere = String::new();
+    for option in options {
+        let Some((key, value)) = option.split_once('=') else {
+            return Err(Fail::usage(format!(
+                "option \"{option}\" must be KEY=VALUE"
+            )));
+        };
+        match (key, value_of(name, key, value)) {
+            ("cost_file", Value::String(path)) if path.is_empty() => {
+                return Err(Fail::usage("cost_file= needs the name of a file"));
+            }
+            ("cost_file", Value::String(path)) => {
+                // Forwarders have another working directory, and perhaps another node's disk.
+                let path = std::path::absolute(&path).unwrap_or(path.into());
+                let value = Value::String(path.display().to_string());
+                let exists = path.exists();
+                set(key, value, option, exists);
+                if !exists {
+                    elsewhere = format!(
+                        " (there is no {} on this node: is it on the forwarders'?)",
+                        path.display()
+                    );
+                }
+            }
+            (key, value) => set(key, value, option, true),
+        }
+    }
+    check_scheduler(source, 1)?;
+    Ok((table, elsewhere))
+}
+
+/// The value that a text states for a key of `[scheduler]`, by the type of the key or of the
+/// policy's option.
+fn value_of(policy: &str, key: &str, text: &str) -> Value {
+    let rows = keys().into_iter();
+    let mut general = rows.filter(|row| row.section == SECTION && row.name == key);
+    if let Some(row) = general.next() {
+        return key_value(row.kind, text);
+    }
+    match read_option(policy, key, text) {
+        OptionValue::Integer(number) => {
+            let number = i64::try_from(number).map(Value::Integer);
+            number.unwrap_or_else(|_| Value::String(text.to_string()))
+        }
+        OptionValue::Bool(value) => Value::Boolean(value),
+        OptionValue::Text(text) => Value::String(text),
     }
 }
 
@@ -228,6 +254,49 @@ fn options(table: &serde_json::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_are_read_by_their_types() {
+        let given = |name: &str, option: &str| match checked(name, &[option.to_string()]) {
+            Ok((table, _)) => table.to_string(),
+            Err(fail) => fail.message,
+        };
+        for (name, option, expected) in [
+            ("window", "window_ms=250", "window_ms = 250"),
+            ("window", "merge=true", "merge = true"),
+            ("wfq", "weights=7=3", "weights = \"7=3\""),
+            (
+                "aioli",
+                "quantum_bytes=64 KiB",
+                "quantum_bytes = \"64 KiB\"",
+            ),
+            (
+                "wfq",
+                "weights=5",
+                "weights: \"5\" is not of the form APPLICATION=WEIGHT",
+            ),
+            (
+                "window",
+                "order=1",
+                "order cannot be \"1\"; known: rotated, id",
+            ),
+            (
+                "window",
+                "window_ms=soon",
+                "window_ms must be a whole number, not \"soon\"",
+            ),
+            (
+                "window",
+                "window_ms=-1",
+                "window_ms must be a whole number, not \"-1\"",
+            ),
+            ("hio", "spread=5", "known"),
+            ("window", "depth=true", "depth = \"true\" must be a number"),
+        ] {
+            let given = given(name, option);
+            assert!(given.contains(expected), "{name} {option}: {given}");
+        }
+    }
 
     #[test]
     fn what_rules_and_policy_take_from_each_other_is_told() {

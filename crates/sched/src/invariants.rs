@@ -394,7 +394,7 @@ fn refused_options_change_nothing() {
     window.table = PolicyOptions::default().with("window_ms", true);
     assert_eq!(
         text(scheduler.set_policy(Time(0), &window)),
-        "window_ms must be a whole number"
+        "window_ms must be a whole number, not true"
     );
     let none = Options {
         depth: 0,

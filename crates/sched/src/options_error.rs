@@ -48,6 +48,8 @@ pub enum OptionsError {
     WrongType {
         /// The option.
         option: &'static str,
+        /// What was given, as it is written in a configuration.
+        given: String,
         /// What it takes.
         expected: &'static str,
     },
@@ -98,9 +100,11 @@ impl fmt::Display for OptionsError {
                 part,
                 expected,
             } => write!(f, "{option}: \"{part}\" is not {expected}"),
-            OptionsError::WrongType { option, expected } => {
-                write!(f, "{option} must be {expected}")
-            }
+            OptionsError::WrongType {
+                option,
+                given,
+                expected,
+            } => write!(f, "{option} must be {expected}, not {given}"),
             OptionsError::OutOfRange {
                 option,
                 value,

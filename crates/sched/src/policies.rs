@@ -18,6 +18,7 @@ mod window;
 use crate::options::Options;
 use crate::options_error::OptionsError;
 use crate::policy::{Policy, PolicySpec};
+use crate::policy_options::OptionValue;
 use alloc::boxed::Box;
 
 /// All policies, by name.
@@ -51,6 +52,13 @@ pub const NAMES: &[&str] = &{
 /// What is said of the policy with this name.
 pub fn find(name: &str) -> Option<&'static PolicySpec> {
     ALL.iter().copied().find(|spec| spec.name == name)
+}
+
+/// The value that a text states for an option of a policy, by the option's type. A text for an
+/// option that there is not stays text, and is refused when the policy is made.
+pub fn read_option(policy: &str, option: &str, text: &str) -> OptionValue {
+    let spec = find(policy).and_then(|policy| policy.options.iter().find(|one| one.name == option));
+    spec.map_or_else(|| text.into(), |spec| spec.kind.read(text))
 }
 
 /// Makes the policy that `options` name. Returns it with the options that it follows: those that

@@ -7,6 +7,7 @@
 use crate::options_error::{OptionsError, check_range};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
+use core::fmt;
 
 /// One value of a policy's option.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,17 @@ pub enum OptionValue {
     Bool(bool),
     /// A word.
     Text(String),
+}
+
+impl fmt::Display for OptionValue {
+    /// As it is written in a configuration.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OptionValue::Integer(number) => write!(f, "{number}"),
+            OptionValue::Bool(value) => write!(f, "{value}"),
+            OptionValue::Text(text) => write!(f, "{text:?}"),
+        }
+    }
 }
 
 impl From<u64> for OptionValue {
@@ -70,6 +82,19 @@ impl OptionKind {
             OptionKind::Word(words) => words[0].into(),
             OptionKind::Text(_) => "".into(),
         }
+    }
+
+    /// The value that a text states, such as one of a command line. A text that is no value of this
+    /// kind stays text, and is refused when the policy is made.
+    pub fn read(self, text: &str) -> OptionValue {
+        let stated = match self {
+            OptionKind::Integer { .. } | OptionKind::Below(_) => {
+                text.parse().ok().map(OptionValue::Integer)
+            }
+            OptionKind::Bool => text.parse().ok().map(OptionValue::Bool),
+            OptionKind::Word(_) | OptionKind::Text(_) => None,
+        };
+        stated.unwrap_or_else(|| text.into())
     }
 }
 
@@ -134,7 +159,13 @@ impl OptionSpec {
     /// Refuses a value that the option does not take beside these values of the others.
     fn check(&self, value: &OptionValue, others: &PolicyOptions) -> Result<(), OptionsError> {
         let option = self.name;
-        let wrong_type = |expected| Err(OptionsError::WrongType { option, expected });
+        let wrong_type = |expected| {
+            Err(OptionsError::WrongType {
+                option,
+                given: value.to_string(),
+                expected,
+            })
+        };
         match (self.kind_beside(others), value) {
             (OptionKind::Integer { min, max, .. }, OptionValue::Integer(value)) => {
                 check_range(option, *value, min, max)

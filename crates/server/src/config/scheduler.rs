@@ -148,6 +148,7 @@ fn refused(
             section.unknown(option, place, &all)
         }
         OptionsError::UnknownWord { option, .. }
+        | OptionsError::Malformed { option, .. }
         | OptionsError::WrongType { option, .. }
         | OptionsError::OutOfRange { option, .. } => at(option, error.to_string()),
         OptionsError::NoPrediction => {
