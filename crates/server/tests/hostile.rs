@@ -180,7 +180,7 @@ fn a_session_that_does_not_read_its_replies_is_cut_off() {
         deaf.send(&frame).expect("small frames fit the socket");
     }
     // They have come by then, whichever thread reads them.
-    std::thread::sleep(Duration::from_millis(300));
+    good.pool_holds(4 << 20);
     // The whole pool waits for the deaf session; then the others go on.
     assert_eq!(good.read(file, 0, 100), [5; 100]);
     assert!(deaf.is_cut_off());

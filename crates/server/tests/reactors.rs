@@ -19,35 +19,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{Peer, Random, Scratch, start};
+use support::{Peer, Random, Scratch, start, until};
 use tidegate_device::DeviceOptions;
 use tidegate_wire::{Extent, Handle, Op, Outcome};
 
 /// Reactors of each forwarder.
 const REACTORS: u32 = 4;
-
-/// The number behind `key` in the forwarder's status.
-fn status(peer: &mut Peer, key: &str) -> u64 {
-    let (reply, _) = peer.call(Op::Status, &[]);
-    let Ok(Outcome::Text(text)) = reply.result else {
-        panic!("no status: {reply:?}");
-    };
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let Some((_, rest)) = text.split_once(key) else {
-        panic!("no {key} in {text}");
-    };
-    let end = rest.find(|it: char| !it.is_ascii_digit());
-    rest[..end.unwrap_or(rest.len())].parse().expect("a number")
-}
-
-/// Waits until the pool holds so many bytes.
-fn pool_holds(peer: &mut Peer, bytes: u64) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while status(peer, "\"pool\":{\"bytes\":") != bytes {
-        assert!(Instant::now() < until, "the pool never holds {bytes} bytes");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
 
 fn read_op(handle: Handle, offset: u64, len: u64) -> Op {
     let extents = Extent { offset, len }.into();
@@ -125,7 +102,7 @@ fn clients_that_come_and_go_leave_nothing_behind() {
             assert!(thread.join().expect("each has its own bytes") > 0);
         }
     });
-    pool_holds(&mut good, 0);
+    good.pool_holds(0);
     assert!(running.shutdown().expect("it ends"));
 }
 
@@ -155,10 +132,7 @@ fn a_stop_answers_what_was_accepted_on_every_thread() {
     }
     // All have their slots by then.
     let mut other = Peer::unix(&socket).greet(&[]);
-    let until = Instant::now() + Duration::from_secs(20);
-    while status(&mut other, "\"arrived\":") < 8 * 17 {
-        assert!(Instant::now() < until, "they never arrive");
-    }
+    until("all requests", || other.status("\"arrived\":") >= 8 * 17);
     let stopped = thread::spawn(move || running.shutdown());
     for (number, (peer, _)) in peers.iter_mut().enumerate() {
         for _ in 0..16 {
@@ -187,7 +161,7 @@ fn behind_a_request_without_a_slot_little_is_read_on_any_thread() {
     let mut deaf = Peer::unix(&socket).greet(&[]);
     let frame = deaf.frame(read_op(file, 0, 1 << 20), &[]);
     deaf.send(&frame).expect("it is open");
-    pool_holds(&mut other, 1 << 20);
+    other.pool_holds(1 << 20);
     let mut waiting: Vec<Peer> = (0..4).map(|_| Peer::unix(&socket).greet(&[])).collect();
     for peer in &mut waiting {
         peer.write_patience(Duration::from_secs(1));
@@ -216,13 +190,13 @@ fn what_all_threads_do_is_counted_together() {
     let file = peers[0].create("file");
     for peer in &mut peers {
         let before = ["received_bytes", "sent_bytes", "receives", "sends"]
-            .map(|key| status(peer, &format!("\"{key}\":")));
+            .map(|key| peer.status(&format!("\"{key}\":")));
         for _ in 0..10 {
             peer.write(file, 0, &vec![1; LEN as usize]);
             peer.read(file, 0, LEN);
         }
         let after = ["received_bytes", "sent_bytes", "receives", "sends"]
-            .map(|key| status(peer, &format!("\"{key}\":")));
+            .map(|key| peer.status(&format!("\"{key}\":")));
         let grown = |at: usize| after[at] - before[at];
         assert!(grown(0) >= 10 * LEN && grown(1) >= 10 * LEN, "{after:?}");
         assert!(grown(2) >= 20 && grown(3) >= 20, "{after:?}");

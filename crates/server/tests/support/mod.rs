@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidegate_server::config::{Address, Config, Place};
 use tidegate_server::{Running, Server};
 use tidegate_wire::frame::{HEADER_LEN, decode_header, decode_reply, encode_request};
@@ -62,6 +62,15 @@ pub fn test_name(module: &str, test: &str) -> String {
     match module.split_once("::") {
         Some((_, inner)) => format!("{inner}::{test}"),
         None => test.to_string(),
+    }
+}
+
+/// Waits until it is so, for 20 s at most.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < limit, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -293,6 +302,26 @@ impl Peer {
         let handle = self.root();
         let (reply, _) = self.call(Op::Getattr { handle }, &[]);
         assert!(matches!(reply.result, Ok(Outcome::Attr(_))), "{reply:?}");
+    }
+
+    /// The number behind `key` in the forwarder's status.
+    pub fn status(&mut self, key: &str) -> u64 {
+        let (reply, _) = self.call(Op::Status, &[]);
+        let Ok(Outcome::Text(text)) = reply.result else {
+            panic!("no status: {reply:?}");
+        };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let Some((_, rest)) = text.split_once(key) else {
+            panic!("no {key} in {text}");
+        };
+        let end = rest.find(|it: char| !it.is_ascii_digit());
+        rest[..end.unwrap_or(rest.len())].parse().expect("a number")
+    }
+
+    /// Waits until the forwarder's pool holds so many bytes.
+    pub fn pool_holds(&mut self, bytes: u64) {
+        let held = || self.status("\"pool\":{\"bytes\":") == bytes;
+        until(&format!("a pool that holds {bytes} bytes"), held);
     }
 
     pub fn create(&mut self, name: &str) -> Handle {
