@@ -98,3 +98,37 @@ pub(crate) fn words(error: &io::Error) -> String {
 fn may_tell<T>(result: &Result<T, Access>) -> bool {
     matches!(result, Err(Access::Errno(Errno(errno))) if MAY_TELL.contains(&i32::from(*errno)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::ExportOptions;
+    use crate::storage::scratch::Scratch;
+    use tidegate_wire::Layout;
+
+    #[test]
+    fn after_an_error_that_a_dead_mount_gives_the_root_decides() {
+        let scratch = Scratch::new("dead");
+        let layout = Layout {
+            seats: 1,
+            stripe: 1 << 20,
+        };
+        let files = PosixFiles::open(scratch.path(), &ExportOptions::new(layout)).expect("export");
+        let is_dead = |faults: &Faults, errno: i32| {
+            let mount = DeadMount::default();
+            let result = JobResult::Op(Err(Access::Errno(Errno(errno as u16))));
+            mount.look(&files, faults, &result);
+            mount.reason().is_some()
+        };
+        let (root_answers, root_is_gone) = (Faults::default(), Faults::dead_mount_at(0));
+        for errno in [libc::ESTALE, libc::ENOTCONN, libc::EIO] {
+            assert!(!is_dead(&root_answers, errno), "{errno} is of the file");
+            assert!(is_dead(&root_is_gone, errno), "{errno} is of the mount");
+        }
+        assert!(
+            !is_dead(&root_is_gone, libc::ENOENT),
+            "nobody asks the root"
+        );
+        assert!(PROVE.contains(&libc::ESTALE) && !PROVE.contains(&libc::EIO));
+    }
+}

@@ -357,6 +357,29 @@ mod tests {
     }
 
     #[test]
+    fn a_hole_that_gets_no_room_again_is_zero_all_the_same() {
+        let (keep, zero) = (FallocateFlags::KEEP_SIZE, FallocateFlags::ZERO_RANGE);
+        let third_ends_in = |errno: Errno| {
+            let mut calls = Vec::new();
+            let told = zero_surely(keep | zero, |flags| {
+                calls.push(flags);
+                match calls.len() {
+                    3 => Err(errno.into()),
+                    _ => Ok(()),
+                }
+            });
+            assert_eq!(
+                calls,
+                [keep | zero, keep | FallocateFlags::PUNCH_HOLE, keep]
+            );
+            told
+        };
+        assert_eq!(third_ends_in(Errno::ENOSPC), Ok(()));
+        assert_eq!(third_ends_in(Errno::EDQUOT), Ok(()));
+        assert_eq!(third_ends_in(Errno::EIO), Err(Errno::EIO.into()));
+    }
+
+    #[test]
     fn a_back_end_that_zeroes_no_range_leaves_the_bytes() {
         let allowed = |flags: FallocateFlags| !flags.contains(FallocateFlags::ZERO_RANGE);
         let (told, bytes) = zeroed(|flags| allowed(flags).then_some(flags));
