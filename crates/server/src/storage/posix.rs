@@ -182,7 +182,7 @@ impl Files for PosixFiles {
     }
 
     fn resolve_path(&mut self, handle: Handle, path: &[u8]) -> Done<Attr> {
-        self.reach_path(handle, path)
+        self.walk_path(handle, path)
     }
 
     fn lookup(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<Attr> {

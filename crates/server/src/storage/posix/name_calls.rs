@@ -11,7 +11,7 @@ use tidegate_forward::{Access, Errno};
 use tidegate_wire::{Attr, Caller, Handle, PATH_MAX, RenameMode};
 
 impl PosixFiles {
-    pub(super) fn reach_path(&self, handle: Handle, path: &[u8]) -> Done<Attr> {
+    pub(super) fn walk_path(&self, handle: Handle, path: &[u8]) -> Done<Attr> {
         if let Some(known) = self.export.table.find(handle) {
             return self.attr_of_known(&known);
         }
