@@ -42,8 +42,8 @@ pub(super) fn describe<T: Setting>(
         flag: row.flag,
         commands: row.commands,
         help: help.trim(),
-        default: match (row.told, &row.default) {
-            (Some(told), _) => told.to_string(),
+        default: match (row.default_words, &row.default) {
+            (Some(words), _) => words.to_string(),
             (None, Ok(value)) => value.shown(row.unit),
             (None, Err(_)) => "must be set".to_string(),
         },

@@ -41,7 +41,7 @@ keys! {
         /// `.tidegate/forwarder.N` at the start, where the other forwarders read them and tell
         /// clients. Needed where clients know the node by another name or network; `0.0.0.0` and
         /// `[::]` in `listen` become the node's host name
-        advertise: Vec<Address> = or(Vec::new()).told("what `listen` says");
+        advertise: Vec<Address> = or(Vec::new()).default_words("what `listen` says");
 
         /// Index of this forwarder in the layout, from 0. Below `seats`
         forwarder: u16 = or(0).range(0, 4095).flag("--forwarder I", SERVE);
@@ -82,7 +82,7 @@ keys! {
         /// others receive it gets in batches. More of them help where sockets carry more payload
         /// than one core copies; with one, a request has one thread less to wake
         /// ([Connections](#connections))
-        reactors: u32 = or(default_reactors()).range(1, 64).told("by the number of cores")
+        reactors: u32 = or(default_reactors()).range(1, 64).default_words("by the number of cores")
             .flag("--reactors N", UP);
 
         /// Largest payload of one message. What is longer is sent in pieces
@@ -185,7 +185,7 @@ keys! {
         /// `process`: the forwarder's process, by the page cache of its node. `node`: the node
         /// too; before an operation takes effect, what is begun is written to the back end past
         /// the page cache. The default is `node` where forwarders may run on several nodes
-        durability: Option<Durability> = or(None).told("by back end");
+        durability: Option<Durability> = or(None).default_words("by back end");
 
         /// How long a seat stays its holder's after the holder last renewed its lease, where
         /// forwarders may run on several nodes. A holder that cannot renew stops serving after
@@ -277,7 +277,7 @@ keys! {
 
         /// Batches that run at once. The fewer, the more the policy decides
         depth: Option<u32> = or(None).range(1, 1 << 16)
-            .told(
+            .default_words(
                 "`threads`; with io_uring the `depth` of `[storage]`, with a device that \
                  device's");
 
@@ -286,7 +286,7 @@ keys! {
         queued_max: u32 = or(Options::default().queued_max).range(1, 1 << 26);
 
         /// Whether requests that are adjacent in a file become one call
-        merge: Option<bool> = or(None).told("the policy's own choice");
+        merge: Option<bool> = or(None).default_words("the policy's own choice");
 
         /// Bytes of a batch of several requests; a single larger request still runs
         batch_bytes_max: u64 =
@@ -297,10 +297,10 @@ keys! {
 
         /// File with what accesses cost, as `tidegate calibrate` writes it;
         /// [cost-model.md](cost-model.md). It must be there when the forwarder starts
-        cost_file: Option<PathBuf> = or(None).told("a disk's costs");
+        cost_file: Option<PathBuf> = or(None).default_words("a disk's costs");
 
         /// Whether these costs are corrected by what accesses take
-        cost_estimate: Option<bool> = or(None).told("true");
+        cost_estimate: Option<bool> = or(None).default_words("true");
     }
 }
 
@@ -311,10 +311,10 @@ keys! {
         name: Name = must("name the application; * stands for any characters, ? for one");
 
         /// Only applications of this user, by name or number
-        user: Option<User> = or(None).told("any");
+        user: Option<User> = or(None).default_words("any");
 
         /// Only those of this job of the batch system
-        job: Option<Job> = or(None).told("any");
+        job: Option<Job> = or(None).default_words("any");
 
         /// Name of the `[[group]]` in which it counts
         group: Option<Name> = or(None);
@@ -383,7 +383,7 @@ keys! {
         /// Record each request into this file, or into a pipe that somebody reads. Only its
         /// owner can read it. A trace that is there is gone on with; any other file is refused at
         /// the start. One file a forwarder
-        file: PathBuf = must("name the file to record into").told("none")
+        file: PathBuf = must("name the file to record into").default_words("none")
             .flag("--trace FILE", SERVE);
 
         /// Requests held in memory (96 bytes each; one with a [shuffle](traces.md) counts twice)

@@ -25,7 +25,7 @@ pub enum Command {
 /// A row before its name and help are known.
 pub(super) struct Row<T> {
     pub(super) default: Result<T, &'static str>,
-    pub(super) told: Option<&'static str>,
+    pub(super) default_words: Option<&'static str>,
     pub(super) range: (u64, u64),
     pub(super) unit: &'static str,
     pub(super) flag: &'static str,
@@ -45,7 +45,7 @@ pub(super) fn must<T>(advice: &'static str) -> Row<T> {
 fn row<T>(default: Result<T, &'static str>) -> Row<T> {
     Row {
         default,
-        told: None,
+        default_words: None,
         range: (0, u64::MAX),
         unit: "number",
         flag: "",
@@ -67,8 +67,8 @@ impl<T> Row<T> {
     }
 
     /// The default in words, where it is no fixed value.
-    pub(super) fn told(mut self, default: &'static str) -> Row<T> {
-        self.told = Some(default);
+    pub(super) fn default_words(mut self, default: &'static str) -> Row<T> {
+        self.default_words = Some(default);
         self
     }
 
