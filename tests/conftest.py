@@ -254,8 +254,7 @@ class Forwarders(Work):
             self.up = self.start(
                 program, "up", self.data, "--forwarders", count, "--mount", self.mount,
                 "--state-dir", self.state, "--foreground",
-                *(["--reactors", reactors] if reactors else []), *options,
-                stdout=output, log=self / "up.err")
+                *(["--reactors", reactors] if reactors else []), *options, stdout=output, log=self / "up.err")
         try:
             ready(self.up, self / "up.err", lambda: "ready" in (self / "up.out").read_text().splitlines())
             assert mounted(self.mount), f"tidegate up is ready, and nothing is mounted at {self.mount}"

@@ -80,8 +80,6 @@ down() {
 not() { ! "$@"; }
 mounted() { grep -q " $1 fuse" /proc/self/mounts; }
 
-forwarder_pid() { cat "$RUN/forwarder.$1.pid" 2>/dev/null; }
-
 # clean_work DIR: takes away the mounts of DIR, and ends the remembered processes and forwarders.
 clean_work() {
   local dir=$1 pid start file point

@@ -4,7 +4,7 @@
 need_fuse
 forwarders=4
 up $forwarders
-signal_all() { for i in $(seq 0 $((forwarders - 1))); do kill "-$1" "$(forwarder_pid "$i")"; done; }
+signal_all() { for i in $(seq 0 $((forwarders - 1))); do kill "-$1" "$(cat "$RUN/forwarder.$i.pid")"; done; }
 
 # gone_in_time PID: SIGKILL, and the process no longer exists (not even in state D) a second later.
 gone_in_time() {

@@ -26,8 +26,7 @@ LIMITS = {
     ("TCP", 64 * KIB, "write"): (FEW, (2, 6), (0, 4), ONE, ONE, (3, 3.01)),
     ("TCP", 64 * KIB, "read"): (FEW, ONE, SOME, (1, 4), ONE, (3, 3)),
     ("TCP", MIB, "write"): (MANY, (2, 32), (0, 32), ONE, ONE, (3, 3)),
-    ("TCP", MIB, "read"): (MANY, ONE, SOME, (1, 32), ONE, (1, 1.01)),
-}
+    ("TCP", MIB, "read"): (MANY, ONE, SOME, (1, 32), ONE, (1, 1.01)),}
 
 
 def counts(session):

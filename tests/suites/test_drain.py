@@ -93,12 +93,9 @@ def healthy(up):
           lambda: up.tidegate("stat", "--check", code=None).stdout)
 
 
-def test_all_is_well(up, load):
+def test_a_forwarder_is_drained(up, load):
     healthy(up)
     assert matches("^3 forwarders, each serves its own seat$", up.tidegate("stat", "--check").stdout)
-
-
-def test_a_forwarder_is_drained(up, load):
     assert matches("forwarder 1 .* holds no seat", up.tidegate("drain", "1").stdout)
 
     def told():
@@ -117,14 +114,11 @@ def test_a_forwarder_is_drained(up, load):
     up.tidegate("drain", "1")  # drained twice is drained
 
 
-def test_the_last_one_is_not_drained(up, load):
+def test_the_last_one_is_not_drained_and_the_others_come_back(up, load):
     up.tidegate("drain", f"unix:{up.state}/forwarder.0.sock")
     load.goes_on()
     assert matches("forwarder 2 .* is the last one that serves", up.tidegate("drain", "2", code=1).stderr)
     assert matches("forwarder 3 is none of these", up.tidegate("drain", "3", code=2).stderr)
-
-
-def test_they_are_taken_back(up, load):
     for index in (1, 0):
         said = up.tidegate("drain", index, "--undo").stdout
         assert matches(f"forwarder {index} .* serves its seat", said), said

@@ -30,10 +30,6 @@ class Server:
     def client(self, *words, code=0, **options):
         return run(self.programs / "client", self.socket, *words, code=code, timeout=120, text=False, **options)
 
-    def put(self, name, number, *app, **options):
-        with open(self.inputs[number], "rb") as data:
-            return self.client("put", name, *app, stdin=data, **options)
-
     def putting(self, name, number):
         """A client that writes, in the background."""
         with open(self.inputs[number], "rb") as data:
@@ -46,15 +42,12 @@ class Server:
     def turn(self, name):
         """Four clients write and read at once; what comes back is what was sent."""
         def one(number):
-            self.put(f"{name}.{number}", number, f"app{number}")
             sent = self.inputs[number].read_bytes()
+            self.client("put", f"{name}.{number}", f"app{number}", stdin=None, input=sent)
             assert self.client("get", f"{name}.{number}", f"app{number}").stdout == sent, "a client reads other bytes"
             assert (self.files / f"{name}.{number}").read_bytes() == sent, "the folder has other bytes"
         with concurrent.futures.ThreadPoolExecutor(len(CLIENTS)) as pool:
             list(pool.map(one, CLIENTS))
-
-    def policy(self, line, **options):
-        return self.client("policy", line, **options)
 
     def begun(self, name, number, part=0):
         """A client that has written more than this part of the file, and goes on."""
@@ -103,7 +96,7 @@ def test_another_policy_while_requests_are_on_their_way(server):
         changes = 0
         while not done.is_set():
             for line in ("fifo", "round-robin", "window order=id", "fifo merge=true"):
-                server.policy(line)
+                server.client("policy", line)
                 changes += 1
         return changes
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -113,12 +106,12 @@ def test_another_policy_while_requests_are_on_their_way(server):
         finally:
             done.set()
         assert changes.result() > 0
-    server.policy("no-such-policy", code=1)
+    server.client("policy", "no-such-policy", code=1)
     assert 'there is no policy "no-such-policy"; known: aioli' in (server.work / "server.err").read_text()
 
 
 def test_a_full_queue(server):
-    server.policy("fifo queued_max=8")
+    server.client("policy", "fifo queued_max=8")
     before = server.counts()["full"]
     server.turn("full")
     assert server.counts()["full"] > before, "clients were not held back"
@@ -126,7 +119,7 @@ def test_a_full_queue(server):
 
 @pytest.mark.parametrize("policy", ["round-robin", "window window_ms=50"])
 def test_a_killed_client(server, policy):
-    server.policy(policy)
+    server.client("policy", policy)
     for number in CLIENTS:
         victim = server.begun(f"killed.{number}", number, number / 5)
         another = server.putting(f"killed.{number}", number)
@@ -162,5 +155,5 @@ def test_under_valgrind(work, programs):
         server = Server(part, programs, 400000, before=VALGRIND)
         server.turn("valgrind")
         kill(server.begun("killed", 1))
-        server.policy("fifo merge=true")
+        server.client("policy", "fifo merge=true")
         server.finish()

@@ -92,8 +92,7 @@ LEFT_OUT = "none.sock is named and left out .*No such file.*correct the list"
     ("{a} {a}", "{a} is named twice", 2),
     ("{a} {foreign}", "{foreign} serves another export .*; name forwarders of one", 2),
     ("{a} {b} {none}", "3 addresses are named, and the export has 2.*none.sock", 2),
-    ("{none}", "none.sock: No such file", 2),
-    ("{nowhere}", "nowhere: No such file", 2)])
+    ("{none}", "none.sock: No such file", 2), ("{nowhere}", "nowhere: No such file", 2)])
 def test_a_list(two, names, pattern, code):
     two.ask(names.format(**two.at), pattern.format(**two.at), code)
 
