@@ -59,6 +59,10 @@ class Server:
         until(written, f"{name} is not written", pause=0.001)
         return client
 
+    def idle(self):
+        """Nothing of a client that has gone stays queued."""
+        until(lambda: self.counts()["queued"] == self.counts()["running"] == 0, self.counts)
+
     def finish(self):
         """SIGTERM ends it with 0, and no socket is left."""
         stop(self.process)
@@ -128,7 +132,7 @@ def test_a_killed_client(server, policy):
         assert victim.returncode == -signal.SIGKILL or policy == "round-robin", "it was not in the middle"
         assert another.wait(60) == 0
     server.turn("after")
-    until(lambda: server.counts()["queued"] == server.counts()["running"] == 0, "something of it stays queued")
+    server.idle()
 
 
 def test_wrong_input(server, work):
@@ -156,4 +160,5 @@ def test_under_valgrind(work, programs):
         server.turn("valgrind")
         kill(server.begun("killed", 1))
         server.client("policy", "fifo merge=true")
+        server.idle()
         server.finish()
