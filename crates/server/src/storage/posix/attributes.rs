@@ -115,7 +115,7 @@ impl PosixFiles {
         if mask & !7 != 0 {
             return Err(Errno::EINVAL.into());
         }
-        let mask = rustix::fs::Access::from_bits_truncate(mask);
+        let mask = rustix::fs::Access::from_bits_truncate(mask as _);
         let path = sys::proc_path(&known.path);
         let _acting = self.export.own.act_as(caller)?;
         rustix::fs::accessat(rustix::fs::CWD, path, mask, AtFlags::EACCESS).map_err(no)
