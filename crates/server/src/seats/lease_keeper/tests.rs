@@ -27,6 +27,8 @@ fn keeper_with(scratch: &Scratch, own: u16, ttl: Duration) -> (LeaseKeeper, mio:
     let seats = LeasedSeats::by_files(locks, options).expect("random numbers");
     let poll = mio::Poll::new().expect("epoll");
     let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("eventfd");
+    // As in a forwarder, the waker outlives the thread: closing it would take its event back.
+    let waker: &'static mio::Waker = Box::leak(Box::new(waker));
     let notify = Arc::new(move || drop(waker.wake()));
     let keeper = LeaseKeeper::start(seats, files, own, ttl, notify).expect("thread");
     (keeper, poll)
