@@ -6,11 +6,12 @@
 mod connecting;
 
 use super::connection::{Connection, JOIN, Progress, ReceiveError, Received, Receiver};
-use super::shared::Shared;
+use super::shared::{Command, Peer, Shared, State};
 use crate::core::{CoreOptions, Input};
 use crate::options::EmbeddedOptions;
 use crate::wire::Reply;
 use bytes::Bytes;
+use connecting::QUEUE_FULL_WAIT;
 use mio::event::Event;
 use mio::{Events, Token, Waker};
 use rustix::io::Errno;
@@ -141,6 +142,69 @@ impl Sockets {
         }
         self.wait(shared, [wait, wait_max].into_iter().flatten().min());
         Cycle::Over
+    }
+
+    /// Lets the core do what is due, and connects as it asks. Returns how long to sleep, and
+    /// whether all goodbyes are sent.
+    fn run_core(&mut self, shared: &Shared) -> (Option<Duration>, bool) {
+        loop {
+            let mut state = shared.state();
+            let now_ns = shared.now_ns();
+            let work = shared.poll(&mut state, now_ns);
+            let commands = std::mem::take(&mut state.commands);
+            let wake_at = state.core.wake_at();
+            state.sleeps_until_ns = wake_at.unwrap_or(u64::MAX);
+            let flushed = |state: &State| state.peers.iter().all(Peer::is_flushed);
+            let done = state.ended && flushed(&state);
+            drop(state);
+            shared.carry_out(work);
+            let retries = self.retry(shared);
+            if commands.is_empty() && !retries {
+                let sleep = wake_at.map(|at| Duration::from_nanos(at.saturating_sub(now_ns)));
+                return (self.before_retry(sleep), done);
+            }
+            for command in commands {
+                match command {
+                    Command::Connect {
+                        forwarder,
+                        generation,
+                    } => {
+                        self.release_all(forwarder);
+                        self.connect(shared, forwarder, generation);
+                    }
+                    Command::Join {
+                        forwarder,
+                        generation,
+                        connections,
+                    } => self.join(shared, forwarder, generation, connections),
+                    Command::Disconnect { forwarder } => self.release_all(forwarder),
+                }
+            }
+        }
+    }
+
+    /// Tries again to connect to forwarders whose queue was full; returns whether there was one.
+    fn retry(&mut self, shared: &Shared) -> bool {
+        let now = Instant::now();
+        let mut any = false;
+        for number in 0..self.connections.len() {
+            if let Entry::Queued { generation, again } = self.connections[number]
+                && again <= now
+            {
+                self.connect(shared, number, generation);
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn before_retry(&self, sleep: Option<Duration>) -> Option<Duration> {
+        let queued = self
+            .connections
+            .iter()
+            .any(|entry| matches!(entry, Entry::Queued { .. }));
+        let retry = queued.then_some(QUEUE_FULL_WAIT);
+        [sleep, retry].into_iter().flatten().min()
     }
 
     /// Like [`Sockets::cycle`], in a thread that makes a call.

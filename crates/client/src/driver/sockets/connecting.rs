@@ -9,7 +9,7 @@
 use super::{Entry, Gone, Live, Ready, Sockets};
 use crate::core::Input;
 use crate::driver::connection::{Connection, JOIN, ReceiveError, Received, Receiver};
-use crate::driver::shared::{Command, Peer, Shared, State};
+use crate::driver::shared::Shared;
 use crate::wire::{Challenge, Outcome, Reply};
 use mio::Token;
 use rustix::io::Errno;
@@ -19,73 +19,10 @@ use std::time::{Duration, Instant};
 use tidegate_net::Stream;
 
 /// Time after which to try again to connect to a forwarder whose queue of new connections is full.
-const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
+pub(super) const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
 
 impl Sockets {
-    /// Lets the core do what is due, and connects as it asks. Returns how long to sleep, and
-    /// whether all goodbyes are sent.
-    pub(super) fn run_core(&mut self, shared: &Shared) -> (Option<Duration>, bool) {
-        loop {
-            let mut state = shared.state();
-            let now_ns = shared.now_ns();
-            let work = shared.poll(&mut state, now_ns);
-            let commands = std::mem::take(&mut state.commands);
-            let wake_at = state.core.wake_at();
-            state.sleeps_until_ns = wake_at.unwrap_or(u64::MAX);
-            let flushed = |state: &State| state.peers.iter().all(Peer::is_flushed);
-            let done = state.ended && flushed(&state);
-            drop(state);
-            shared.carry_out(work);
-            let retries = self.retry(shared);
-            if commands.is_empty() && !retries {
-                let sleep = wake_at.map(|at| Duration::from_nanos(at.saturating_sub(now_ns)));
-                return (self.before_retry(sleep), done);
-            }
-            for command in commands {
-                match command {
-                    Command::Connect {
-                        forwarder,
-                        generation,
-                    } => {
-                        self.release_all(forwarder);
-                        self.connect(shared, forwarder, generation);
-                    }
-                    Command::Join {
-                        forwarder,
-                        generation,
-                        connections,
-                    } => self.join(shared, forwarder, generation, connections),
-                    Command::Disconnect { forwarder } => self.release_all(forwarder),
-                }
-            }
-        }
-    }
-
-    /// Tries again to connect to forwarders whose queue was full; returns whether there was one.
-    fn retry(&mut self, shared: &Shared) -> bool {
-        let now = Instant::now();
-        let mut any = false;
-        for number in 0..self.connections.len() {
-            if let Entry::Queued { generation, again } = self.connections[number]
-                && again <= now
-            {
-                self.connect(shared, number, generation);
-                any = true;
-            }
-        }
-        any
-    }
-
-    fn before_retry(&self, sleep: Option<Duration>) -> Option<Duration> {
-        let queued = self
-            .connections
-            .iter()
-            .any(|entry| matches!(entry, Entry::Queued { .. }));
-        let retry = queued.then_some(QUEUE_FULL_WAIT);
-        [sleep, retry].into_iter().flatten().min()
-    }
-
-    fn connect(&mut self, shared: &Shared, number: usize, generation: u64) {
+    pub(super) fn connect(&mut self, shared: &Shared, number: usize, generation: u64) {
         self.release(number);
         let forwarder = self.forwarder(number);
         let socket = match self.dialers[forwarder].connect() {
@@ -233,7 +170,13 @@ impl Sockets {
     }
 
     /// Begins to make further connections, up to this number in all for this generation.
-    fn join(&mut self, shared: &Shared, forwarder: usize, generation: u64, connections: u16) {
+    pub(super) fn join(
+        &mut self,
+        shared: &Shared,
+        forwarder: usize,
+        generation: u64,
+        connections: u16,
+    ) {
         let present = matches!(&self.connections[forwarder], Entry::Live(live)
             if live.generation == generation);
         // With libfabric there is one pair of endpoints, each with memory of its own.
@@ -294,7 +237,7 @@ impl Sockets {
     }
 
     /// Releases all connections to a forwarder.
-    fn release_all(&mut self, forwarder: usize) {
+    pub(super) fn release_all(&mut self, forwarder: usize) {
         for number in (forwarder..self.connections.len()).step_by(self.dialers.len()) {
             self.release(number);
         }
