@@ -28,10 +28,6 @@ mod hooks;
 mod libc_next;
 mod state;
 
-/// Not the program's heap: a signal handler may have interrupted it in `malloc`.
-#[global_allocator]
-static HEAP: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
-
 /// Runs before the program.
 #[used]
 #[unsafe(link_section = ".init_array")]

@@ -21,6 +21,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tidegate_client::collective::Hints;
 use tidegate_client::{Client, Context, OpenFile};
 
+/// Not the program's heap: a signal handler may have interrupted it in `malloc`.
+#[global_allocator]
+static HEAP: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 /// How the short-cut behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
