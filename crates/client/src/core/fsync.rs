@@ -6,10 +6,10 @@
 //! once.
 
 use super::calls::{FsyncPart, Kind};
+use super::replies::Dirt;
 use super::requests::{Id, Pending, Place, Purpose, Target};
 use super::split::Part;
 use super::types::{Call, CallId};
-use super::unstable::Dirt;
 use super::{Core, MS};
 use crate::core::Errno;
 use crate::wire::{Handle, Op, Outcome};
