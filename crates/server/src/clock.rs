@@ -8,25 +8,23 @@ use tidegate_sched::Time;
 /// The instant from which a forwarder counts time.
 #[derive(Clone, Copy, Debug)]
 pub struct Zero {
-    since_boot: Duration,
+    boot_ns: u64,
 }
 
 impl Zero {
     /// The current instant.
     pub fn now() -> Zero {
-        Zero {
-            since_boot: since_boot(),
-        }
+        Zero { boot_ns: boot_ns() }
     }
 
     /// The time that has passed since this instant.
     pub fn elapsed(self) -> Duration {
-        since_boot().saturating_sub(self.since_boot)
+        Duration::from_nanos(self.time().0)
     }
 
     /// The time that has passed since this instant, in the forwarder's unit (ns).
     pub fn time(self) -> Time {
-        Time(u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Time(boot_ns().saturating_sub(self.boot_ns))
     }
 }
 
@@ -34,8 +32,12 @@ impl Zero {
 /// whether this node is suspended or not. A clock that stops during suspension (`CLOCK_MONOTONIC`,
 /// [`std::time::Instant`]) would let this node serve a seat for too long.
 pub fn since_boot() -> Duration {
+    Duration::from_nanos(boot_ns())
+}
+
+fn boot_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The wall clock, in ns since 1970.
