@@ -80,7 +80,7 @@ impl PosixFiles {
         if i64::try_from(size).is_err() {
             return Err(EFBIG.into());
         }
-        let fd = self.export.write_fd(known)?;
+        let fd = self.write_fd(known)?;
         self.check_open(caller, known, false, true)?;
         // As the caller, so that the kernel takes set-id bits away from whoever may not keep them.
         let _acting = self.export.own.act_as(caller)?;

@@ -309,40 +309,6 @@ impl Export {
         sys::device_of(stat) == self.root_device && sys::handle_of(stat) != self.hidden_handle
     }
 
-    /// A descriptor that reads the file (or syncs a directory), opened with the forwarder's own
-    /// rights.
-    pub(super) fn read_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
-        if let Some(fd) = &known.data().read {
-            return Ok(fd.clone());
-        }
-        if !matches!(known.kind, sys::REGULAR | sys::DIRECTORY) {
-            return Err(Errno::EINVAL.into());
-        }
-        let flags = match known.kind {
-            sys::REGULAR => OFlags::RDONLY | self.bypass.flags(),
-            _ => OFlags::RDONLY,
-        };
-        let fd = self.reopen_widened(known, flags)?;
-        let fd = Arc::new(self.without_read_ahead(fd));
-        Ok(known.data().read.get_or_insert(fd).clone())
-    }
-
-    /// A descriptor that writes the file, opened with the forwarder's own rights.
-    pub(super) fn write_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
-        if let Some(fd) = &known.data().write {
-            return Ok(fd.clone());
-        }
-        match known.kind {
-            sys::REGULAR => {}
-            sys::DIRECTORY => return Err(Errno::EISDIR.into()),
-            _ => return Err(Errno::EINVAL.into()),
-        }
-        let fd = self.reopen_widened(known, OFlags::WRONLY | self.bypass.flags())?;
-        let fd = self.bypass.for_writing(fd)?;
-        let fd = Arc::new(self.without_read_ahead(fd));
-        Ok(known.data().write.get_or_insert(fd).clone())
-    }
-
     /// Keeps a descriptor that reads and writes a file that was just created.
     pub(super) fn keep_data_fd(&self, known: &Known, fd: OwnedFd) -> Done<()> {
         let fd = self.bypass.for_writing(fd)?;

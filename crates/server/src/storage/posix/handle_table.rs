@@ -8,6 +8,7 @@ use super::PosixFiles;
 use super::direct::DirectFd;
 use super::sys::{self, Done};
 use crate::storage::cache_gate::Gate;
+use rustix::fs::OFlags;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -94,14 +95,50 @@ impl PosixFiles {
         let known = self.export.known(handle)?;
         match direction {
             Direction::Read if known.kind == sys::DIRECTORY => Err(Errno::EISDIR.into()),
-            Direction::Read => self.export.read_fd(&known),
+            Direction::Read => self.read_fd(&known),
             Direction::Write => self.writing_fd(&known),
         }
     }
 
+    /// A descriptor that reads the file (or syncs a directory), opened with the forwarder's own
+    /// rights.
+    pub(super) fn read_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
+        if let Some(fd) = &known.data().read {
+            return Ok(fd.clone());
+        }
+        if !matches!(known.kind, sys::REGULAR | sys::DIRECTORY) {
+            return Err(Errno::EINVAL.into());
+        }
+        let flags = match known.kind {
+            sys::REGULAR => OFlags::RDONLY | self.export.bypass.flags(),
+            _ => OFlags::RDONLY,
+        };
+        let fd = self.export.reopen_widened(known, flags)?;
+        let fd = Arc::new(self.export.without_read_ahead(fd));
+        Ok(known.data().read.get_or_insert(fd).clone())
+    }
+
+    /// A descriptor that writes the file, opened with the forwarder's own rights.
+    pub(super) fn write_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
+        if let Some(fd) = &known.data().write {
+            return Ok(fd.clone());
+        }
+        match known.kind {
+            sys::REGULAR => {}
+            sys::DIRECTORY => return Err(Errno::EISDIR.into()),
+            _ => return Err(Errno::EINVAL.into()),
+        }
+        let fd = self
+            .export
+            .reopen_widened(known, OFlags::WRONLY | self.export.bypass.flags())?;
+        let fd = self.export.bypass.for_writing(fd)?;
+        let fd = Arc::new(self.export.without_read_ahead(fd));
+        Ok(known.data().write.get_or_insert(fd).clone())
+    }
+
     /// The descriptor that writes a file's data. The calling thread is prepared to use it.
     pub(super) fn writing_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
-        let fd = self.export.write_fd(known)?;
+        let fd = self.write_fd(known)?;
         self.export.own.write_as_anybody()?;
         Ok(fd)
     }

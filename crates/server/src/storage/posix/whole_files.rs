@@ -30,7 +30,7 @@ impl PosixFiles {
         let written: Option<Arc<OwnedFd>> = known.data().write.clone();
         let fd = match written {
             Some(fd) => fd,
-            None => self.export.read_fd(&known)?,
+            None => self.read_fd(&known)?,
         };
         match data_only {
             true => retry_on_intr(|| rustix::fs::fdatasync(&fd)).map_err(no),
@@ -84,7 +84,7 @@ impl PosixFiles {
         len: u64,
     ) -> Done<u64> {
         let (from, to) = (self.export.known(from)?, self.export.known(to)?);
-        let source = self.export.read_fd(&from)?;
+        let source = self.read_fd(&from)?;
         let target = self.writing_fd(&to)?;
         let _passes = self.buffered_passes(&from, &to);
         let len = len.min(COPY_MAX);
@@ -136,13 +136,13 @@ impl PosixFiles {
             // The kernel seeks up to the end that it knows of: let it know the true one.
             self.export.stat(&known.path).map_err(no)?;
         }
-        let fd = self.export.read_fd(&known)?;
+        let fd = self.read_fd(&known)?;
         rustix::fs::seek(&fd, to).map_err(no)
     }
 
     pub(super) fn read_whole(&self, handle: Handle, offset: u64, len: u64) -> Done<Vec<u8>> {
         let known = self.export.known(handle)?;
-        let fd = self.export.read_fd(&known)?;
+        let fd = self.read_fd(&known)?;
         let _pass = self.buffered_pass(&known);
         let mut bytes = vec![0; len as usize];
         let mut source = Source {
