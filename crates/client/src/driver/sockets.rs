@@ -1,4 +1,5 @@
-//! The client's sockets: the thread that leads waits for all of them, and takes in what arrives.
+//! The client's sockets: the thread that leads lets the core do what is due, waits for all sockets,
+//! and takes in what arrives.
 //!
 //! Beside sockets there may be links through libfabric, which may have received bytes without any
 //! descriptor reporting it.
