@@ -1,6 +1,6 @@
-//! The scheduler: takes inputs, keeps what holds for every policy, and asks the policy for order.
+//! The scheduler: takes inputs, enforces the rules of every policy, and asks the policy for order.
 //!
-//! Here, once, and not in each policy: bounded memory, one dispatch for each request, the order
+//! Here, once, and not in each policy: bounded memory, no second dispatch of a request, the order
 //! of overlapping requests, the number of batches that run at once.
 
 use crate::cost::CostModel;
