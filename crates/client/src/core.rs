@@ -84,10 +84,10 @@ pub struct Core {
     epoch: u64,
     /// The export, once the core knows it.
     export: Option<ExportId>,
-    /// What a core knows that only asks.
+    /// What a core knows that only asks forwarders for their state, as `tidegate stat` does.
     membership: Membership,
-    /// The forwarder that the core tries for the first session, and when to try it (if there is a
-    /// pause) or the next one.
+    /// The forwarder that the core tries for the first session, and the time of the next try, of it
+    /// or of its successor.
     discovering: (usize, Option<u64>),
     discover_backoff: u64,
 

@@ -6,7 +6,7 @@
 //! writes and operations on a whole file (fsync, truncate, fallocate) then pass the scheduler
 //! ([`data_requests`]). Other operations on the back end do not ([`operation_jobs`]). The host's
 //! storage executes both as jobs. The rest the forwarder answers from its own tables
-//! ([`open_files`], [`seat_locks`]). [`seat_gate`] sends every reply.
+//! ([`open_files`], [`seat_locks`]). [`seat_gate`] makes every reply.
 
 mod applications;
 mod counters;
@@ -91,7 +91,7 @@ pub struct Forwarder {
     /// How the host's storage works, if the host has reported it.
     storage: Option<StorageFacts>,
     ownership: Option<OwnershipFacts>,
-    /// The address of another process that tells clients that it has this forwarder's index.
+    /// The address of another process that was configured with this forwarder's index by mistake.
     doubled: Option<Box<str>>,
     lease: Lease,
     /// When the host last renewed the lease.
@@ -134,7 +134,7 @@ enum Running {
 }
 
 impl Forwarder {
-    /// A forwarder that holds no seat yet and asks for its own.
+    /// A forwarder that holds no seat yet and asks its host for the seat that it owns.
     pub fn new(mut config: Config) -> Result<Forwarder, OptionsError> {
         assert!(
             config.layout.seats > config.forwarder,
@@ -320,7 +320,7 @@ impl Forwarder {
     }
 
     /// Notes the time. If nobody called for much longer than [`Forwarder::wake_at`] asked for, this
-    /// process (or its node) was stopped, and the clients could not reach it: their leases move on.
+    /// process (or its node) was stopped and out of the clients' reach: extends their leases.
     fn pass(&mut self, now: Time) {
         let now = self.now.max(now);
         let gap = now.since(self.now);

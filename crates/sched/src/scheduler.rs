@@ -91,7 +91,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether a request is with the policy, so that only the policy keeps it waiting.
+    /// Whether a request waits at the policy, and not behind an overlapping request.
     #[cfg(test)]
     pub(crate) fn is_ready(&self, id: RequestId) -> bool {
         self.known(id)
@@ -210,7 +210,7 @@ impl Scheduler {
         self.policy.bound()
     }
 
-    /// The longest the current policy leaves the device idle beside waiting requests.
+    /// The longest the current policy leaves the device idle although requests wait.
     pub fn wait_ns_max(&self) -> u64 {
         self.policy.wait_ns_max()
     }
