@@ -10,11 +10,11 @@
 //! The core turns a call into one or more requests (`calls`, `split`, `fsync`). A request that
 //! changes something waits for a reply slot; every request waits for its seat (`requests`,
 //! `seats`), then for a credit of the session with the forwarder that serves the seat (`sessions`).
-//! A reply ends the request, or makes the core send it again (`replies`). The forwarder
-//! does not hold the seat: the core asks the others in the order of their numbers. It holds the
-//! seat, but took it since the client's last request: the core first reclaims its open files and
-//! locks there (`recovery`). It does not know the file's handle: the core first sends the file's
-//! path (`resolve`). The core also sends requests again whose connection broke.
+//! A reply ends the request, or makes the core send it again (`replies`). If the
+//! forwarder does not hold the seat, the core asks the others in the order of their numbers. If it
+//! holds the seat, but took it since the client's last request, the core first reclaims its open
+//! files and locks there (`recovery`). If it does not know the file's handle, the core first sends
+//! the file's path (`resolve`). The core also sends requests again whose connection broke.
 
 mod calls;
 mod errno;
@@ -80,7 +80,7 @@ pub struct Core {
     /// Largest number of payload bytes of a request, where a call has more.
     chunk_bytes: u32,
     reply_slots: u16,
-    /// Highest epoch seen.
+    /// The highest number of a time window that a reply has named.
     epoch: u64,
     /// The export, once the core knows it.
     export: Option<ExportId>,

@@ -122,8 +122,9 @@ impl Scheduler {
         result
     }
 
-    /// Asks what to do next. Call it until it no longer dispatches. `into` is cleared, and filled
-    /// with the requests of one batch when the answer is [`Output::Dispatch`].
+    /// Asks what to do next. Call it until it answers neither [`Output::Dispatch`] nor
+    /// [`Output::Broadcast`]. `into` is cleared, and filled with the requests of one batch when the
+    /// answer is [`Output::Dispatch`].
     pub fn poll(&mut self, now: Time, into: &mut Vec<Request>) -> Output {
         into.clear();
         let now = self.latest(now);

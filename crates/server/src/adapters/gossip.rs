@@ -1,11 +1,11 @@
 //! Service reports between forwarders, through files of the hidden folder.
 //!
-//! Reports are exchanged if `report_ms` is above 0. Then a thread writes to `.tidegate/given.N` the
-//! device time that this forwarder has given each application since it started. Five times a second
-//! the thread also reads the files of the other forwarders. The forwarder's loop never waits for
-//! this thread. The thread replaces a file as a whole, and a mark at the end shows a reader that
-//! the file is complete. The files hold sums, so the next report makes up for one that is lost or
-//! late.
+//! Reports are exchanged if `report_ms` is above 0. Then a thread writes to `.tidegate/given.N`
+//! what this forwarder has given each application since it started: device time, bytes and
+//! requests. Five times a second the thread also reads the files of the other forwarders. The
+//! forwarder's loop never waits for this thread. The thread replaces a file as a whole, and a mark
+//! at the end shows a reader that the file is complete. The files hold sums, so the next report
+//! makes up for one that is lost or late.
 
 use crate::lock::lock;
 use crate::storage::Wake;
