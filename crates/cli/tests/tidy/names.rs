@@ -90,3 +90,37 @@ fn names_of_files_are_seen() {
     let found: Vec<_> = names(line).collect();
     assert_eq!(found, ["crates/sched/src/cost.rs", "README.md", "2.h"]);
 }
+
+/// The files that ARCHITECTURE says a read and a write visit, as paths from the root.
+fn visited() -> Vec<String> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let (_, table) = text
+        .split_once("### The files that they visit")
+        .expect("ARCHITECTURE has the part");
+    let table = table.split("\n## ").next().unwrap_or_default();
+    let mut files = Vec::new();
+    for row in table.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        for name in names(cells[2]) {
+            files.push(format!("crates/{}/src/{name}", cells[1]));
+        }
+    }
+    files
+}
+
+#[test]
+fn a_request_visits_few_files() {
+    let visited = visited();
+    let once: BTreeSet<&String> = visited.iter().collect();
+    let missing: Vec<&String> = visited
+        .iter()
+        .filter(|it| !root().join(it).exists())
+        .collect();
+    assert!(missing.is_empty(), "ARCHITECTURE names {missing:?}");
+    assert_eq!(once.len(), visited.len(), "ARCHITECTURE names a file twice");
+    assert!(
+        (20..=45).contains(&once.len()),
+        "a request visits {} files",
+        once.len()
+    );
+}
