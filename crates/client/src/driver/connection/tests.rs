@@ -260,3 +260,50 @@ fn the_end_of_the_stream_is_told() {
         .expect_err("closed");
     assert!(matches!(error, ReceiveError::Closed));
 }
+
+#[test]
+fn the_memory_of_a_dropped_payload_is_used_again_and_that_of_a_kept_one_is_not() {
+    let lens = Lens {
+        first: LONG as u32,
+        rest: Vec::new(),
+    };
+    let data = |byte| {
+        let reply = reply(1, Outcome::Data { lens: lens.clone() }, LONG as u32);
+        (reply, vec![byte; LONG])
+    };
+    let (ours, mut theirs) = streams();
+    let mut receiver = Receiver::new(1 << 20, false, None);
+    let mut receive = |receiver: &mut Receiver, byte| {
+        let read = Op::Read {
+            handle: Handle { inode: 1, birth: 1 },
+            extents: Extent { offset: 0, len: 1 }.into(),
+        };
+        let (reply, payload) = data(byte);
+        let (mut bytes, mut received) = (Vec::new(), Vec::new());
+        frame::encode_reply(frame::op_code(&read), &reply, &mut bytes);
+        bytes.extend_from_slice(&payload);
+        theirs.write_all(&bytes).expect("the socket takes it");
+        while received.is_empty() {
+            receiver.receive(&ours, &mut received).expect("valid");
+        }
+        match received.pop() {
+            Some(Received::Reply(_, Some(bytes))) => bytes,
+            other => panic!("{other:?}"),
+        }
+    };
+    for count in [0, 1, 7, 20] {
+        let kept: Vec<Bytes> = (0..count)
+            .map(|byte| receive(&mut receiver, byte))
+            .collect();
+        for byte in 100..120 {
+            assert_eq!(receive(&mut receiver, byte), vec![byte; LONG]);
+            assert!(receiver.recent.len() <= RECENT_MAX);
+        }
+        for (byte, kept) in (0..).zip(kept) {
+            assert_eq!(kept, vec![byte; LONG]);
+        }
+        // Bytes other than zeros show that the memory is that of a payload.
+        let again = |_| receiver.memory(LONG).bytes_mut()[0] > 0;
+        assert!((0..RECENT_MAX).any(again), "{count}");
+    }
+}
