@@ -8,14 +8,29 @@ use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Re
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use tidegate_fabric::{Domain, Link, Provider};
 
 /// Reports readiness in both directions.
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
+/// Number of events in a row that report room for bytes, while there is nothing to send, after
+/// which room is not watched any more.
+const ROOM_IN_VAIN: u8 = 16;
+/// Room for bytes is not watched.
+const UNWATCHED: u8 = u8::MAX;
+/// A send found no room, and room is not watched yet.
+const WANTED: u8 = u8::MAX - 1;
+
 /// A stream of bytes in both directions. No call on it blocks.
+///
+/// A Unix socket reports room for bytes each time the peer has read some. So a poller watches a
+/// socket for room only from when a send has found none ([`Stream::watch_room`]) until room has
+/// several times been reported in vain ([`Stream::had_room`]).
 pub struct Stream {
+    /// [`UNWATCHED`], [`WANTED`], or how often in a row room was reported in vain.
+    room: AtomicU8,
     socket: Arc<OwnedFd>,
     provider: Option<Provider>,
     /// Present once the socket is connected.
@@ -36,6 +51,7 @@ impl Stream {
     /// Takes over a nonblocking socket that is connected or about to be.
     pub fn new(socket: OwnedFd, provider: Option<Provider>) -> Stream {
         Stream {
+            room: AtomicU8::new(0),
             socket: Arc::new(socket),
             provider,
             link: OnceLock::new(),
@@ -120,7 +136,49 @@ impl Stream {
             false => SendFlags::NOSIGNAL,
         };
         let sent = retry_on_intr(|| net::sendmsg(&self.socket, pieces, &mut control, flags));
+        if sent == Err(Errno::AGAIN) {
+            self.found_no_room();
+        }
         Ok(sent?)
+    }
+
+    /// A send has found no room. [`Stream::send`] notes that by itself.
+    pub fn found_no_room(&self) {
+        let is_watched = self.room.load(Ordering::Relaxed) < WANTED;
+        let room = if is_watched { 0 } else { WANTED };
+        self.room.store(room, Ordering::Relaxed);
+    }
+
+    /// Whether a send has found no room, and room is not watched yet: the thread that has the
+    /// poller must call [`Stream::watch_room`].
+    pub fn wants_room(&self) -> bool {
+        self.room.load(Ordering::Relaxed) == WANTED
+    }
+
+    /// Before a wait: watches for room if a send has found none. The next event reports room that
+    /// there is already.
+    pub fn watch_room(&self, registry: &Registry, token: Token) -> io::Result<()> {
+        if !self.wants_room() {
+            return Ok(());
+        }
+        self.room.store(0, Ordering::Relaxed);
+        registry.reregister(&mut SourceFd(&self.socket.as_raw_fd()), token, BOTH)
+    }
+
+    /// An event has reported room, there is nothing to send, and no other thread sends meanwhile:
+    /// after some such events room is not watched any more.
+    pub fn had_room(&self, registry: &Registry, token: Token) {
+        let room = self.room.load(Ordering::Relaxed);
+        if self.is_linked() || room >= WANTED {
+            return;
+        }
+        if room + 1 < ROOM_IN_VAIN {
+            return self.room.store(room + 1, Ordering::Relaxed);
+        }
+        self.room.store(UNWATCHED, Ordering::Relaxed);
+        let fd = self.socket.as_raw_fd();
+        // If that fails, the poller goes on reporting room.
+        let _ = registry.reregister(&mut SourceFd(&fd), token, Interest::READABLE);
     }
 
     /// Whether the peer has received everything that was sent, as far as this side can know.
@@ -174,7 +232,7 @@ impl AsFd for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     /// What a read of 100 bytes gives after `count` descriptors came with 3, and 4 bytes behind.
@@ -207,6 +265,57 @@ mod tests {
             let read = stream.receive_beside(pieces, &mut beside);
             assert_eq!(read.expect("it came"), 4);
             assert!(!beside.ended && beside.descriptor.is_none());
+        }
+    }
+
+    /// Whether the poller reports room now.
+    fn reports_room(poll: &mut mio::Poll) -> bool {
+        let mut events = mio::Events::with_capacity(8);
+        let polled = poll.poll(&mut events, Some(std::time::Duration::ZERO));
+        polled.expect("it can be polled");
+        events.iter().any(mio::event::Event::is_writable)
+    }
+
+    #[test]
+    fn room_is_watched_only_while_a_send_has_found_none() {
+        let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+        ours.set_nonblocking(true).expect("a socket can be that");
+        let (stream, token) = (Stream::new(ours.into(), None), Token(7));
+        let mut poll = mio::Poll::new().expect("there are descriptors");
+        let registry = poll.registry().try_clone().expect("likewise");
+        stream
+            .register(&registry, token)
+            .expect("it can be watched");
+        let send = |bytes: &[u8]| stream.send(&[IoSlice::new(bytes)], false, None);
+        for _ in 0..3 {
+            let reported = (0..3 * u32::from(ROOM_IN_VAIN)).filter(|_| {
+                assert_eq!(send(&[1]).expect("there is room"), 1);
+                theirs.read_exact(&mut [0]).expect("it came");
+                let reported = reports_room(&mut poll);
+                if reported {
+                    stream.had_room(&registry, token);
+                }
+                reported
+            });
+            assert_eq!(reported.count(), usize::from(ROOM_IN_VAIN));
+            assert!(!stream.wants_room());
+            for is_read_first in [false, true] {
+                let mut sent = 0;
+                while let Ok(count) = send(&[2; 10_000]) {
+                    sent += count;
+                }
+                let mut read = vec![0; sent];
+                if is_read_first {
+                    theirs.read_exact(&mut read).expect("it came");
+                }
+                stream.watch_room(&registry, token).expect("as before");
+                assert!(!stream.wants_room());
+                assert_eq!(reports_room(&mut poll), is_read_first);
+                if !is_read_first {
+                    theirs.read_exact(&mut read).expect("it came");
+                    assert!(reports_room(&mut poll));
+                }
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use super::arena::{Arena, Piece};
 use crate::wire::frame::{self, FrameError};
 use crate::wire::{Challenge, Op, Reply, Request};
 use bytes::{Bytes, BytesMut};
+use mio::{Registry, Token};
 use rustix::fd::AsFd;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice};
@@ -225,7 +226,19 @@ impl Connection {
 
     /// Whether the thread in epoll must look at this connection, although no descriptor wakes it.
     pub(crate) fn wants_look(&self) -> bool {
-        self.stream.link().is_some_and(|link| link.wants_look())
+        let link = self.stream.link();
+        link.is_some_and(|link| link.wants_look()) || self.stream.wants_room()
+    }
+
+    /// The poller has reported room for bytes on the stream, which it watches as `token`.
+    pub(crate) fn has_room(&self, registry: &Registry, token: Token) {
+        let queue = self.queue();
+        if !queue.flushing && queue.frames.is_empty() {
+            // Under the lock: a thread that sends from now on learns whether room is watched.
+            return self.stream.had_room(registry, token);
+        }
+        drop(queue);
+        self.flush();
     }
 
     /// Whether the forwarder may be working on the arena.

@@ -224,7 +224,7 @@ impl Sockets {
         }
         let wait = Duration::from_nanos(wake_at.saturating_sub(now_ns)).min(wait_max);
         let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
-        let wait = self.links_wait().map_or(wait, |bound| bound.min(wait));
+        let wait = self.before_wait().map_or(wait, |bound| bound.min(wait));
         match self.poller.look(&mut events, wait, || false) {
             true => self.take_in(shared, events),
             false => {
@@ -236,7 +236,7 @@ impl Sockets {
     }
 
     fn wait(&mut self, shared: &Shared, wait: Option<Duration>) {
-        let wait = [wait, self.links_wait()].into_iter().flatten().min();
+        let wait = [wait, self.before_wait()].into_iter().flatten().min();
         let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         // A tracer may interrupt the sleep even though the thread takes no signals.
         if let Err(error) = self.poller.sleep(&mut events, wait) {
@@ -267,7 +267,8 @@ impl Sockets {
             self.connected(shared, number, ready)
         } else {
             if ready.writable {
-                live.connection.flush();
+                let registry = self.poller.registry();
+                live.connection.has_room(registry, Token(number));
             }
             Ok(())
         };
@@ -378,20 +379,29 @@ impl Sockets {
         }
     }
 
-    /// The longest time that the next wait may take, if connections through libfabric bound it.
-    fn links_wait(&self) -> Option<Duration> {
-        let present = self.connections.iter().filter_map(|entry| match entry {
-            Entry::Live(live) => Some(&live.connection),
-            _ => None,
-        });
-        let waits = present.filter_map(|connection| {
-            let awaits = connection.awaits();
-            match connection.stream.link()?.wait(awaits, true) {
-                Wait::Not => Some(Duration::ZERO),
-                Wait::AtMost(wait) => Some(wait),
-                Wait::Any => None,
-            }
-        });
+    /// Watches the sockets in which a send has found no room. Returns the longest time that the next
+    /// wait may take, if connections through libfabric bound it.
+    fn before_wait(&self) -> Option<Duration> {
+        let registry = self.poller.registry();
+        let waits = self
+            .connections
+            .iter()
+            .enumerate()
+            .filter_map(|(number, entry)| {
+                let Entry::Live(live) = entry else {
+                    return None;
+                };
+                let (connection, stream) = (&live.connection, &live.connection.stream);
+                if let Err(error) = stream.watch_room(registry, Token(number)) {
+                    tracing::warn!(%error, "a socket cannot be watched");
+                    stream.shutdown();
+                }
+                match stream.link()?.wait(connection.awaits(), true) {
+                    Wait::Not => Some(Duration::ZERO),
+                    Wait::AtMost(wait) => Some(wait),
+                    Wait::Any => None,
+                }
+            });
         waits.min()
     }
 

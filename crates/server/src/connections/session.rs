@@ -500,6 +500,9 @@ impl Session {
         if count > 0 || self.outbox.is_empty() {
             self.spoke = sink.now;
         }
+        if !self.outbox.is_empty() {
+            self.stream.found_no_room();
+        }
         Ok(())
     }
 

@@ -154,8 +154,14 @@ impl Shard {
                 self.ready.push_back(id);
             }
         }
-        if event.is_writable() && !std::mem::replace(&mut session.in_dirty, true) {
-            self.dirty.push(id);
+        if event.is_writable() {
+            if session.outbox.is_empty() {
+                let registry = self.poller.registry();
+                session.stream.had_room(registry, event.token());
+            }
+            if !std::mem::replace(&mut session.in_dirty, true) {
+                self.dirty.push(id);
+            }
         }
     }
 
@@ -234,7 +240,7 @@ impl Shard {
     fn add(&mut self, mut session: Session) {
         let id = session.id;
         session.begin(self.sink.now);
-        let token = Token(CONNS + id.0 as usize);
+        let token = token_of(id);
         if let Err(error) = session.stream.register(self.poller.registry(), token) {
             warn!(%error, "connection refused");
             return self.sink.messages.push(ToLoop::Closed(id));
@@ -328,7 +334,9 @@ impl Shard {
                 continue;
             };
             session.in_dirty = false;
+            let (registry, token) = (self.poller.registry(), token_of(id));
             let result = session.flush(&mut self.sink, &mut self.sent);
+            let result = result.and_then(|()| session.stream.watch_room(registry, token));
             let heard_again = session.unheard && !session.outbox.is_full();
             session.unheard &= !heard_again;
             let now = self.sink.now;
@@ -395,6 +403,11 @@ impl Shard {
         let sent = self.sent.drain(..).map(ToLoop::Sent);
         self.sink.messages.extend(sent);
     }
+}
+
+/// The poller's token of a connection.
+fn token_of(id: ConnId) -> Token {
+    Token(CONNS + id.0 as usize)
 }
 
 /// What a thread needs to serve a shard of its own.
