@@ -95,7 +95,7 @@ impl Spin {
             std::thread::yield_now();
             let now = Instant::now();
             if now >= until || now - before > GAVE_WAY {
-                self.penalty = (2 * self.penalty).clamp(4, ASLEEP_MAX);
+                self.penalty = (2 * self.penalty).clamp(1, ASLEEP_MAX);
                 self.asleep = self.penalty;
                 return false;
             }
