@@ -6,6 +6,9 @@
 //! callgrind does not know the system call `openat2`. Built with `rustix/use-libc`, the forwarder
 //! calls it through libc's `syscall`, in whose place this program calls `openat`.
 //!
+//! How often threads poll before they sleep depends on the machine. So this program's `sched_yield`
+//! takes so long that each wait polls once at most.
+//!
 //! `cargo build --release -p tidegate-server --example count_end_to_end --features rustix/use-libc`
 //! `valgrind --tool=callgrind target/release/examples/count_end_to_end read 4096 2000`
 
@@ -50,6 +53,14 @@ fn main() {
     );
     std::fs::remove_dir_all(&dir).expect("the directory is ours");
     println!("{count} calls");
+}
+
+/// Stands in front of libc's `sched_yield`, and tells who polls that another thread wanted the
+/// processor.
+#[unsafe(no_mangle)]
+extern "C" fn sched_yield() -> c_int {
+    std::thread::sleep(std::time::Duration::from_micros(20));
+    0
 }
 
 /// Stands in front of libc's `syscall`: opens by `openat` what is to be opened by `openat2`.
