@@ -14,7 +14,7 @@ const LOOK_MAX: Duration = Duration::from_micros(30);
 /// A `sched_yield` that took longer has let another thread run.
 const GAVE_WAY: Duration = Duration::from_micros(4);
 /// Largest number of waits in a row that begin asleep after busy polling was in vain.
-const ASLEEP_MAX: u32 = 256;
+const ASLEEP_MAX: u32 = 16;
 
 /// An epoll of one thread, or of threads that take turns.
 pub struct Poller {
@@ -94,9 +94,12 @@ impl Spin {
             }
             std::thread::yield_now();
             let now = Instant::now();
-            if now >= until || now - before > GAVE_WAY {
+            if now >= until {
                 self.penalty = (2 * self.penalty).clamp(1, ASLEEP_MAX);
                 self.asleep = self.penalty;
+                return false;
+            }
+            if now - before > GAVE_WAY {
                 return false;
             }
             before = now;
@@ -121,8 +124,32 @@ mod tests {
             looked
         };
         let in_vain = (0..10_000).filter(|_| looked(&mut spin, false)).count();
-        assert!((1..60).contains(&in_vain), "{in_vain}");
+        assert!((1..800).contains(&in_vain), "{in_vain}");
         while !looked(&mut spin, true) {}
         assert!((0..100).all(|_| looked(&mut spin, true)));
+    }
+
+    #[test]
+    fn to_give_way_is_free_and_to_poll_for_the_whole_time_is_not() {
+        // One look that takes so long; returns the wait's time, which may be longer.
+        let look = |spin: &mut Spin, takes: Duration| {
+            let begin = Instant::now();
+            spin.look(LOOK_MAX, || {
+                while begin.elapsed() < takes {}
+                false
+            });
+            begin.elapsed()
+        };
+        let mut spin = Spin::default();
+        // Until this thread is not interrupted amid it.
+        while look(&mut spin, 2 * GAVE_WAY) >= LOOK_MAX {
+            spin = Spin::default();
+        }
+        assert_eq!((spin.asleep, spin.penalty), (0, 0));
+        for penalty in [1, 2, 4] {
+            look(&mut spin, LOOK_MAX);
+            assert_eq!((spin.asleep, spin.penalty), (penalty, penalty));
+            spin.asleep = 0;
+        }
     }
 }

@@ -7,7 +7,7 @@
 //! calls it through libc's `syscall`, in whose place this program calls `openat`.
 //!
 //! How often threads poll before they sleep depends on the machine. So this program's `sched_yield`
-//! takes so long that each wait polls once at most.
+//! takes as long as beside threads that compute, and most waits begin asleep.
 //!
 //! `cargo build --release -p tidegate-server --example count_end_to_end --features rustix/use-libc`
 //! `valgrind --tool=callgrind target/release/examples/count_end_to_end read 4096 2000`
@@ -55,11 +55,10 @@ fn main() {
     println!("{count} calls");
 }
 
-/// Stands in front of libc's `sched_yield`, and tells who polls that another thread wanted the
-/// processor.
+/// Stands in front of libc's `sched_yield`, and tells who polls that another thread computes.
 #[unsafe(no_mangle)]
 extern "C" fn sched_yield() -> c_int {
-    std::thread::sleep(std::time::Duration::from_micros(20));
+    std::thread::sleep(std::time::Duration::from_millis(1));
     0
 }
 
