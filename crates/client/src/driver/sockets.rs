@@ -379,8 +379,8 @@ impl Sockets {
         }
     }
 
-    /// Watches the sockets in which a send has found no room. Returns the longest time that the next
-    /// wait may take, if connections through libfabric bound it.
+    /// Watches the sockets in which a send has found no room. Returns the longest time that the
+    /// next wait may take, if connections through libfabric bound it.
     fn before_wait(&self) -> Option<Duration> {
         let registry = self.poller.registry();
         let waits = self
