@@ -51,7 +51,8 @@ pub struct Options {
     pub in_flight_bytes_max: u64,
     /// Bytes of memory that the client shares with forwarders on this node (Unix sockets) for
     /// payload. The system allots its pages when they are first used. 0: payload goes through the
-    /// sockets. Default 64 MiB.
+    /// sockets, and each connection keeps the memory of up to 8 long replies for the next ones.
+    /// Default 64 MiB.
     pub shared_memory_bytes: u64,
     /// The client holds back small consecutive writes of one open [`File`](crate::fs::File), up to
     /// this number of bytes, at most 16 MiB, and sends them together. It sends them before it does
