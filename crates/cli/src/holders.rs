@@ -142,7 +142,14 @@ mod tests {
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(folder.join("in side")).expect("the temporary directory is ours");
         fs::write(folder.join("file"), "bytes").expect("ours");
-        fs::copy("/bin/sleep", folder.join("a program")).expect("ours");
+        // Not by this process: another test's child could inherit the descriptor for writing, and
+        // then the kernel refuses to run the copy.
+        let mut copy = Command::new("cp");
+        let copied = copy
+            .arg("/bin/sleep")
+            .arg(folder.join("a program"))
+            .status();
+        assert!(copied.expect("there is cp").success());
         let sleep = |program: &Path| {
             let mut command = Command::new(program);
             command.arg("60").stdin(Stdio::null());

@@ -1,6 +1,5 @@
 //! `tidegate bench`, `sim`, `report` and `demo` become `tidegate-lab`, wherever it is installed.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -11,16 +10,30 @@ impl Installed {
     fn new(name: &str) -> Installed {
         let dir = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
         std::fs::create_dir_all(dir.join("elsewhere")).expect("the temporary directory is ours");
-        std::fs::copy(env!("CARGO_BIN_EXE_tidegate"), dir.join("tidegate")).expect("a copy");
-        Installed(dir)
+        let installed = Installed(dir);
+        let program = env!("CARGO_BIN_EXE_tidegate");
+        installed.make("cp \"$1\" \"$0\"", "tidegate", program);
+        installed
+    }
+
+    /// Has a shell make the file $0 of $1. A descriptor for writing of this process could be
+    /// inherited by another test's child, and then the kernel refuses to run the file.
+    fn make(&self, script: &str, file: &str, of: &str) {
+        let mut shell = Command::new("sh");
+        let made = shell.arg("-c").arg(script).arg(self.0.join(file)).arg(of);
+        assert!(made.status().expect("there is a shell").success(), "{file}");
     }
 
     /// A laboratory that prints what it is asked, and ends with 7.
     fn add_lab(&self, folder: &str) {
-        let path = self.0.join(folder).join("tidegate-lab");
-        std::fs::write(&path, "#!/bin/sh\nprintf '[%s]' \"$@\"\nexit 7\n").expect("a file");
-        let all = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&path, all).expect("it is ours");
+        let path = Path::new(folder).join("tidegate-lab");
+        let path = path.to_str().expect("it is ASCII");
+        let program = "#!/bin/sh\nprintf '[%s]' \"$@\"\nexit 7\n";
+        self.make(
+            "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\"",
+            path,
+            program,
+        );
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
