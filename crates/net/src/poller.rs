@@ -3,7 +3,8 @@
 //! To sleep and be woken takes longer than a small request does. So a thread polls for a few
 //! microseconds before it sleeps, but only where polling has lately found events, and only while no
 //! other thread wants the processor. It learns the latter from `sched_yield`, which then takes long
-//! to return.
+//! to return. To give way for some microseconds, as to the thread that a request passes next, costs
+//! nothing; to wait for a thread that computes counts as polling in vain.
 
 use mio::{Events, Poll, Registry};
 use std::io::{self, ErrorKind};
@@ -79,12 +80,23 @@ pub struct Spin {
 impl Spin {
     /// Calls `look` again and again until it returns true, for at most `wait`; not at all while
     /// that was lately in vain. Returns whether `look` returned true.
-    pub fn look(&mut self, wait: Duration, mut look: impl FnMut() -> bool) -> bool {
+    pub fn look(&mut self, wait: Duration, look: impl FnMut() -> bool) -> bool {
+        self.look_by(wait, look, Instant::now, std::thread::yield_now)
+    }
+
+    /// [`Spin::look`] by the caller's clock and way to yield.
+    fn look_by(
+        &mut self,
+        wait: Duration,
+        mut look: impl FnMut() -> bool,
+        now: impl Fn() -> Instant,
+        yield_now: impl Fn(),
+    ) -> bool {
         if self.asleep > 0 {
             self.asleep -= 1;
             return false;
         }
-        let begin = Instant::now();
+        let begin = now();
         let until = begin + LOOK_MAX.min(wait);
         let mut before = begin;
         loop {
@@ -92,8 +104,8 @@ impl Spin {
                 self.penalty = 0;
                 return true;
             }
-            std::thread::yield_now();
-            let now = Instant::now();
+            yield_now();
+            let now = now();
             if now >= until {
                 self.penalty = (2 * self.penalty).clamp(1, ASLEEP_MAX);
                 self.asleep = self.penalty;
@@ -110,46 +122,39 @@ impl Spin {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    /// One wait in which each yield takes so long, and a look only finds something if it `finds`;
+    /// returns the number of looks.
+    fn looks(spin: &mut Spin, yield_us: u64, finds: bool) -> u32 {
+        let (clock, mut looks) = (Cell::new(Instant::now()), 0);
+        let look = || {
+            looks += 1;
+            finds
+        };
+        let yield_now = || clock.set(clock.get() + Duration::from_micros(yield_us));
+        let found = spin.look_by(LOOK_MAX, look, || clock.get(), yield_now);
+        assert_eq!(found, finds && looks > 0);
+        looks
+    }
 
     #[test]
     fn what_is_in_vain_is_tried_ever_less_often() {
         let mut spin = Spin::default();
-        let wait = Duration::from_micros(1);
-        let looked = |spin: &mut Spin, has_come: bool| {
-            let mut looked = false;
-            spin.look(wait, || {
-                looked = true;
-                has_come
-            });
-            looked
-        };
-        let in_vain = (0..10_000).filter(|_| looked(&mut spin, false)).count();
-        assert!((1..800).contains(&in_vain), "{in_vain}");
-        while !looked(&mut spin, true) {}
-        assert!((0..100).all(|_| looked(&mut spin, true)));
+        let in_vain = (0..10_000).filter(|_| looks(&mut spin, 1, false) == 30);
+        assert_eq!(in_vain.count(), 4 + (10_000 - 19) / 17 + 1);
+        while looks(&mut spin, 1, true) == 0 {}
+        assert!((0..100).all(|_| looks(&mut spin, 1, true) == 1));
     }
 
     #[test]
-    fn to_give_way_is_free_and_to_poll_for_the_whole_time_is_not() {
-        // One look that takes so long; returns the wait's time, which may be longer.
-        let look = |spin: &mut Spin, takes: Duration| {
-            let begin = Instant::now();
-            spin.look(LOOK_MAX, || {
-                while begin.elapsed() < takes {}
-                false
-            });
-            begin.elapsed()
-        };
+    fn to_give_way_is_free_and_to_wait_for_computing_threads_is_in_vain() {
         let mut spin = Spin::default();
-        // Until this thread is not interrupted amid it.
-        while look(&mut spin, 2 * GAVE_WAY) >= LOOK_MAX {
-            spin = Spin::default();
+        for _ in 0..100 {
+            assert_eq!(looks(&mut spin, 10, false), 1);
         }
-        assert_eq!((spin.asleep, spin.penalty), (0, 0));
-        for penalty in [1, 2, 4] {
-            look(&mut spin, LOOK_MAX);
-            assert_eq!((spin.asleep, spin.penalty), (penalty, penalty));
-            spin.asleep = 0;
-        }
+        assert_eq!(looks(&mut spin, 3000, false), 1);
+        assert_eq!(looks(&mut spin, 10, false), 0);
+        assert_eq!(looks(&mut spin, 10, false), 1);
     }
 }

@@ -142,7 +142,8 @@ impl Stream {
         Ok(sent?)
     }
 
-    /// A send has found no room. [`Stream::send`] notes that by itself.
+    /// A send has found no room: for who sends past [`Stream::send`], which notes that by itself.
+    /// One thread sends at a time.
     pub fn found_no_room(&self) {
         let is_watched = self.room.load(Ordering::Relaxed) < WANTED;
         let room = if is_watched { 0 } else { WANTED };

@@ -26,10 +26,9 @@ const LONG: usize = 32 << 10;
 /// Number of long payloads outside the arena whose memory a connection uses again once the caller
 /// has dropped them.
 const RECENT_MAX: usize = 8;
-/// Distance from the beginning of an allocation to that of a long payload. The allocator begins
-/// large allocations at the beginning of a page. So does the kernel's buffer of a socket, and
-/// processors of AMD's Zen 4 copy at half their speed between places that are nearly the same in
-/// their pages.
+/// Distance from the beginning of an allocation to that of a long payload. Bytes. A large
+/// allocation begins at the beginning of a page, and so does the kernel's buffer of a socket. Some
+/// processors (AMD's Zen 4) copy slowly between places that are nearly the same in their pages.
 const AMID_PAGE: usize = 1024;
 /// Id of the request that offers the arena to the forwarder.
 const OFFER: u64 = u64::MAX;
@@ -231,7 +230,7 @@ impl Connection {
     }
 
     /// The poller has reported room for bytes on the stream, which it watches as `token`.
-    pub(crate) fn has_room(&self, registry: &Registry, token: Token) {
+    pub(crate) fn note_room(&self, registry: &Registry, token: Token) {
         let queue = self.queue();
         if !queue.flushing && queue.frames.is_empty() {
             // Under the lock: a thread that sends from now on learns whether room is watched.

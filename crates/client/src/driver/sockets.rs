@@ -268,7 +268,7 @@ impl Sockets {
         } else {
             if ready.writable {
                 let registry = self.poller.registry();
-                live.connection.has_room(registry, Token(number));
+                live.connection.note_room(registry, Token(number));
             }
             Ok(())
         };
