@@ -428,6 +428,15 @@ impl Forwarder {
         }
         if state == ReplySlotState::Done && stored == reply_slot.sequence {
             if let Some(result) = reply_table::read(table, number).result {
+                let kind = pending.kind.spec().reply;
+                if result.as_ref().is_ok_and(|outcome| outcome.kind() != kind) {
+                    let conn = self.clients[&pending.client].conn;
+                    self.answer(key, Err(Status::Errno(EPROTO)));
+                    if let Some(conn) = conn {
+                        self.close(conn, "a reply slot's sequence with another operation");
+                    }
+                    return false;
+                }
                 self.counters.replays += 1;
                 self.note_replay(key);
                 self.answer(key, result);

@@ -253,6 +253,27 @@ fn a_reply_slot_whose_sequence_goes_back_or_that_is_busy_ends_the_session() {
 }
 
 #[test]
+fn a_repeated_sequence_with_another_operation_ends_the_session() {
+    let (_world, mut host, mut tester) = seated(1);
+    let root = tester.root();
+    let first = tester.send(&mut host, create(root, "a", true), &[]);
+    tester.take(&mut host, &first).0.expect("made");
+    let other = Request {
+        id: 500,
+        generation: 1,
+        replay: true,
+        op: Op::Unlink {
+            parent: root,
+            name: b"a"[..].into(),
+        },
+        ..first
+    };
+    host.receive(tester.conn, other, &[]);
+    assert_eq!(errno(host.reply().result), 71);
+    assert_eq!(host.closed.len(), 1);
+}
+
+#[test]
 fn offsets_beyond_what_files_have_are_einval() {
     let (_world, mut host, mut tester) = seated(1);
     let file = tester.create(&mut host, "file");
