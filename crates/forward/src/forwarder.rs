@@ -8,6 +8,7 @@
 //! storage executes both as jobs. The rest the forwarder answers from its own tables
 //! ([`open_files`], [`seat_locks`]). [`seat_gate`] makes every reply.
 
+mod accounts;
 mod applications;
 mod counters;
 mod data_requests;

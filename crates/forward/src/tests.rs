@@ -9,6 +9,7 @@ mod cutoff;
 mod data_tests;
 mod exactly_once;
 mod hostile;
+mod isolation;
 mod joined;
 mod lock_tests;
 mod loss_tests;

@@ -37,7 +37,8 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u64);
 
-/// Names one application: the hash of its name, the same on every client and forwarder.
+/// Names one application: the hash of its name, or [`AppId::of_user`] where forwarders tell users
+/// apart. The same on every client and forwarder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AppId(pub u64);
 
@@ -54,6 +55,30 @@ impl AppId {
         }
         AppId(mix64(hash))
     }
+
+    /// The id under which the application with this id counts as an application of a user. Ids of
+    /// different users differ, whatever ids they start from. Ids of one user are as good as 32 bits
+    /// of hash.
+    pub const fn of_user(self, uid: u32) -> AppId {
+        let low = (self.0 ^ (self.0 >> 32)) as u32;
+        let low = if low == 0 { 1 } else { low };
+        AppId(mix64((uid as u64) << 32 | low as u64))
+    }
+
+    /// The id under which everything counts that a user does without naming an application.
+    pub const fn unnamed_of(uid: u32) -> AppId {
+        AppId(mix64((uid as u64) << 32))
+    }
+
+    /// The user of whom this is an application called `name`, if it is one: the inverse of
+    /// [`AppId::of_user`].
+    pub const fn user_of(self, name: &str) -> Option<u32> {
+        let uid = (unmix64(self.0) >> 32) as u32;
+        match AppId::from_name(name).of_user(uid).0 == self.0 {
+            true => Some(uid),
+            false => None,
+        }
+    }
 }
 
 /// A fixed bijection of 64-bit numbers in which every input bit changes about half of the output
@@ -62,6 +87,14 @@ pub const fn mix64(value: u64) -> u64 {
     let mut x = value;
     x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     x = (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ (x >> 33)
+}
+
+/// The inverse of [`mix64`].
+const fn unmix64(value: u64) -> u64 {
+    let mut x = value;
+    x = (x ^ (x >> 33)).wrapping_mul(0x9cb4_b2f8_1293_37db);
+    x = (x ^ (x >> 33)).wrapping_mul(0x4f74_430c_22a5_4005);
     x ^ (x >> 33)
 }
 
@@ -242,6 +275,19 @@ mod tests {
         assert_eq!(AppId::from_name(""), AppId(mix64(0xcbf2_9ce4_8422_2325)));
         assert_eq!(AppId::from_name("a"), AppId(mix64(0xaf63_dc4c_8601_ec8c)));
         assert_ne!(AppId::from_name("job.1"), AppId::from_name("job.2"));
+    }
+
+    #[test]
+    fn an_application_of_a_user_has_his_id_in_its_own() {
+        for (name, uid) in [("", 0), ("a", 7), ("job.1", 1000), ("job.1", u32::MAX)] {
+            let id = AppId::from_name(name).of_user(uid);
+            assert_eq!(unmix64(id.0) >> 32, u64::from(uid));
+            assert_eq!(id.user_of(name), Some(uid));
+            assert_eq!(id.user_of("another"), None);
+            assert_ne!(id, AppId::unnamed_of(uid));
+        }
+        assert_ne!(AppId(0).of_user(7), AppId::unnamed_of(7));
+        assert_eq!(AppId::from_name("a").user_of("a"), None);
     }
 
     #[test]

@@ -16,7 +16,9 @@ fn applications(states: &[Value], key: &str) -> BTreeMap<String, BTreeSet<String
         .iter()
         .filter_map(|state| state["applications"].as_array());
     for application in lists.flatten() {
-        if let (Some(of), Some(name)) = (application[key].as_str(), application["name"].as_str()) {
+        let name = application["name"].as_str();
+        let name = name.filter(|name| !name.is_empty());
+        if let (Some(of), Some(name)) = (application[key].as_str(), name) {
             found
                 .entry(of.to_string())
                 .or_default()

@@ -9,6 +9,11 @@ use tidegate_server::user_of;
 /// Applications that are shown; the JSON has all.
 const SHOWN_MAX: usize = 20;
 
+/// What is shown for what a user did without naming an application.
+const UNNAMED: &str = "(no name)";
+/// What is shown for all applications whose names the asker may not see.
+const OTHERS: &str = "(others)";
+
 /// The counts of an application that are added up: requests, bytes, requests, bytes, time.
 const COUNTS: [&str; 5] = [
     "read_requests",
@@ -38,8 +43,12 @@ pub fn lay_out(states: &[Value]) -> String {
         .iter()
         .filter_map(|state| state["applications"].as_array());
     for application in lists.flatten() {
-        let name = application["name"].as_str();
-        let Some(name) = name.or(application["app"].as_str()) else {
+        let name = match application["name"].as_str() {
+            Some("") => Some(UNNAMED),
+            None if application["others"] == true => Some(OTHERS),
+            name => name.or(application["app"].as_str()),
+        };
+        let Some(name) = name else {
             continue;
         };
         let sum = sums.entry((name, application["uid"].as_u64())).or_default();
@@ -135,6 +144,17 @@ mod tests {
             .collect();
         assert!(lines.contains(&vec!["a", "root", "3"]), "{text}");
         assert!(lines.contains(&vec!["a", "4000000007", "5"]), "{text}");
+    }
+
+    #[test]
+    fn what_has_no_name_to_show_is_told_in_words() {
+        let state = json!({ "applications": [
+            { "app": "0a", "name": "", "uid": 4_000_000_007u32, "read_requests": 1 },
+            { "others": true, "read_requests": 2 },
+        ]});
+        let text = lay_out(&[state]);
+        assert!(text.contains("\n(no name)    4000000007      1"), "{text}");
+        assert!(text.contains("\n(others)              -      2"), "{text}");
     }
 
     #[test]

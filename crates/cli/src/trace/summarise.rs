@@ -57,8 +57,14 @@ pub fn read(files: &[PathBuf], names: &[String]) -> Result<(Summary, Vec<String>
     let mut traces = Merged::open(files).map_err(Fail::usage)?;
     let mut summary = summarise(&mut traces).map_err(Fail::runtime)?;
     for name in names {
-        if let Some(part) = summary.applications.get_mut(&AppId::from_name(name).0) {
-            part.name.get_or_insert_with(|| name.clone());
+        for (app, part) in &mut summary.applications {
+            let app = AppId(*app);
+            if app == AppId::from_name(name) {
+                part.name.get_or_insert_with(|| name.clone());
+            } else if let Some(uid) = app.user_of(name) {
+                part.name
+                    .get_or_insert_with(|| format!("{name} of user {uid}"));
+            }
         }
     }
     Ok((summary, traces.warnings()))

@@ -226,11 +226,15 @@ impl Charges {
     }
 }
 
-/// The applications that the host has named, by id.
+/// The id of an application, and the user whose it is if the client speaks for several: forwarders
+/// tell applications of one name and several users apart.
+pub(super) type Whose = (u64, Option<u32>);
+
+/// The applications that the host has named.
 #[derive(Default)]
 pub(super) struct Applications {
-    /// By id: the application, and a number that says how recently the host has named it.
-    known: BTreeMap<u64, (Application, u64)>,
+    /// The application, and a number that says how recently the host has named it.
+    known: BTreeMap<Whose, (Application, u64)>,
     named: u64,
 }
 
@@ -238,7 +242,7 @@ impl Applications {
     /// Records an application, with job and project cut to what the protocol allows. Where there
     /// are too many, the core forgets the oldest: forwarders that have received its name still know
     /// it.
-    fn learn(&mut self, app: u64, mut application: Application) {
+    fn learn(&mut self, app: Whose, mut application: Application) {
         cut(&mut application.job);
         cut(&mut application.project);
         if self.known.len() >= APPS_MAX && !self.known.contains_key(&app) {
@@ -262,6 +266,7 @@ fn cut(name: &mut String) {
 impl Core {
     /// Records the application whose id is `app`.
     pub(super) fn application(&mut self, app: u64, application: Application) {
+        let app = (app, application.caller.as_ref().map(|caller| caller.uid));
         let known = self.applications.known.get(&app);
         let unchanged = known.is_some_and(|(known, _)| *known == application);
         // A name that is too long for the protocol has an id all the same.
@@ -270,17 +275,19 @@ impl Core {
         }
         self.applications.learn(app, application);
         for session in &mut self.sessions {
-            session.introduced.remove(&app);
+            session.introduced.retain(|told| told.0 != app.0);
         }
     }
 
     /// Sends the forwarder the name of the application whose request it is about to get. Returns
     /// false if that took the session's last credit: then the request waits for the next.
     pub(super) fn introduce(&mut self, forwarder: usize, id: Id) -> bool {
-        let hints = self.requests.get(&id).and_then(|it| it.hints.as_ref());
-        let Some(app) = hints.map(|hints| hints.app) else {
+        let request = self.requests.get(&id);
+        let Some((request, hints)) = request.and_then(|it| Some((it, it.hints.as_ref()?))) else {
             return true;
         };
+        let user = request.caller.as_ref().map(|caller| caller.uid);
+        let app = (hints.app, user);
         let session = &mut self.sessions[forwarder];
         if session.introduced.contains(&app) {
             return true;
@@ -289,18 +296,19 @@ impl Core {
             session.introduced.clear();
         }
         session.introduced.insert(app);
-        let Some((application, _)) = self.applications.known.get(&app) else {
+        let known = &self.applications.known;
+        let Some((application, _)) = known.get(&app).or_else(|| known.get(&(app.0, None))) else {
             return true;
         };
         let target = Target::Forwarder(forwarder);
         let op = Op::Application {
-            app,
+            app: app.0,
             name: application.name.as_bytes().into(),
             job: application.job.as_bytes().into(),
             project: application.project.as_bytes().into(),
         };
         let mut pending = Pending::new(op, 0, target, Purpose::Session);
-        pending.caller.clone_from(&application.caller);
+        pending.caller.clone_from(&request.caller);
         let introduction = self.insert(pending);
         self.sessions[forwarder].introducing.insert(introduction);
         self.transmit(forwarder, introduction);

@@ -1,6 +1,7 @@
 //! Sessions with forwarders. The client opens one when a request needs it, keeps within its
 //! credits, and renews its lease.
 
+use super::hints::Whose;
 use super::replies::Identity;
 use super::requests::{Id, Ids, Pending, Place, Purpose, Target};
 use super::seats::Seat;
@@ -45,7 +46,7 @@ pub(super) struct Session {
     /// Those of the sent requests that wait for a lock.
     pub(super) waits: Ids,
     /// Applications whose name the forwarder has received on this connection.
-    pub(super) introduced: BTreeSet<u64>,
+    pub(super) introduced: BTreeSet<Whose>,
     /// Requests that carry an application's name and have no reply yet.
     pub(super) introducing: BTreeSet<Id>,
     /// Number of connections that the forwarder can use, from its reply to the hello.

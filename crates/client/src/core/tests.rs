@@ -12,7 +12,7 @@ mod sessions;
 use super::*;
 use crate::core::{Answer, Errno};
 use crate::wire::{
-    Extent, Extents, HelloReply, Lens, Lock, LockFamily, LockKind, Op, Outcome, Pipeline,
+    Caller, Extent, Extents, HelloReply, Lens, Lock, LockFamily, LockKind, Op, Outcome, Pipeline,
     Pipelining, Reply, Request, Status,
 };
 use bytes::Bytes;
@@ -70,6 +70,8 @@ struct Rig {
     now: u64,
     seats: u16,
     calls: u64,
+    /// On whose behalf calls are made.
+    caller: Option<Caller>,
     sent: Vec<Sent>,
     connects: Vec<usize>,
     joins: Vec<(usize, u16)>,
@@ -111,6 +113,7 @@ impl Rig {
             now: 0,
             seats: forwarders as u16,
             calls: 0,
+            caller: None,
             sent: Vec::new(),
             connects: Vec::new(),
             joins: Vec::new(),
@@ -248,7 +251,7 @@ impl Rig {
         let id = CallId(self.calls);
         let call = Call {
             op,
-            caller: None,
+            caller: self.caller.clone(),
             app: 7,
             payload,
             deadline_ns,

@@ -1,17 +1,32 @@
-//! The applications that clients have named, with their users, jobs and projects.
+//! The applications that clients have named, with their users, jobs and projects, and the ids under
+//! which the scheduler and the accounts know them.
+//!
+//! The forwarder's own user counts under the ids that clients claim. Every other user counts under
+//! ids that carry his uid ([`AppId::of_user`]), so that nobody's requests count for somebody else.
+//! What a user does under an id that nobody has introduced for him counts as one application
+//! without a name, which rules for that user match.
 
 use super::Forwarder;
-use super::receive::Key;
-use super::sessions::Introduced;
+use super::receive::{Dispatch, Key, Pending};
+use super::sessions::{Client, Introduced};
 use crate::back_end_files::Errno;
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use tidegate_sched::AppId;
 use tidegate_wire::{Op, Outcome, Status};
 
-/// Applications that the forwarder remembers. Of those without clients it forgets the oldest first.
+/// Names that the forwarder remembers.
 pub(super) const KNOWN_MAX: usize = 4096;
+
+/// How many of them only applications of the forwarder's own user may take.
+const RESERVED: usize = 256;
+
+/// Names that one other user may have.
+pub(super) const OF_USER_MAX: usize = 512;
+
+/// Users whom the forwarder remembers. More than names, so that some have none and can be forgotten.
+const USERS_MAX: usize = 2 * KNOWN_MAX;
 
 /// Applications that one client may name.
 const INTRODUCED_MAX: usize = 1024;
@@ -19,6 +34,7 @@ const INTRODUCED_MAX: usize = 1024;
 /// Who an application is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Application {
+    /// Empty for what a user does without naming an application.
     pub(super) name: String,
     pub(super) uid: u32,
     /// Empty if there is none.
@@ -29,17 +45,31 @@ pub(super) struct Application {
 
 struct Known {
     application: Application,
+    /// None: the forwarder's own.
+    user: Option<u32>,
     /// Clients that have named it and are still there.
     clients: u32,
     /// When it was named last, in numbers that grow.
     named: u64,
+    /// When it became known, in the same numbers.
+    since: u64,
+}
+
+/// A user, not the forwarder's own.
+struct User {
+    /// How many names are his.
+    names: usize,
+    /// When he came or named something last.
+    seen: u64,
 }
 
 /// All that are known, by the id under which they are counted.
 #[derive(Default)]
 pub(super) struct Applications {
+    /// With one of each user that has no name.
     known: BTreeMap<u64, Known>,
-    named: u64,
+    users: BTreeMap<u32, User>,
+    serial: u64,
 }
 
 impl Applications {
@@ -55,40 +85,192 @@ impl Applications {
 
     /// A client has gone.
     pub(super) fn left(&mut self, introduced: &Introduced) {
-        for app in &introduced.apps {
-            if let Some(known) = self.known.get_mut(app) {
+        for (app, since) in &introduced.apps {
+            if let Some(known) = self.known.get_mut(app)
+                && known.since == *since
+            {
                 known.clients = known.clients.saturating_sub(1);
             }
         }
     }
 
-    /// The id of an application. A name belongs to its first user as long as the forwarder
-    /// remembers the application. Another user's application of that name is another application.
-    fn id_for(&self, application: &Application) -> u64 {
-        let id = AppId::from_name(&application.name).0;
-        match self.get(id) {
-            Some(first) if first.uid != application.uid => {
-                AppId::from_name(&format!("{}\0{}", application.name, application.uid)).0
+    fn next(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Makes room for one more application of a user; None for the forwarder's own. Adds to `gone`
+    /// the id of the application that was forgotten for it. False if there is no room.
+    ///
+    /// A user beyond his part loses his own oldest application that has no client. Where all is
+    /// full, whoever has the most loses his oldest.
+    fn make_room(&mut self, user: Option<u32>, gone: &mut Vec<u64>) -> bool {
+        let own = user.and_then(|uid| self.users.get(&uid));
+        let own = own.map_or(0, |user| user.names);
+        if own >= OF_USER_MAX {
+            return self.forget_one(user, true, gone);
+        }
+        let names = self.known.len() - self.users.len();
+        let room = match user {
+            Some(_) => KNOWN_MAX - RESERVED,
+            None => KNOWN_MAX,
+        };
+        if names < room {
+            return true;
+        }
+        let most = self.users.iter().max_by_key(|(_, user)| user.names);
+        match most {
+            Some((uid, user)) if user.names > own + 1 => {
+                let uid = *uid;
+                self.forget_one(Some(uid), true, gone) || self.forget_one(Some(uid), false, gone)
             }
-            _ => id,
+            _ => self.forget_one(user, true, gone),
         }
     }
 
-    /// Makes room for one more application. None if all have clients; else the application that was
-    /// forgotten for it, if any.
-    fn make_room(&mut self) -> Option<Option<u64>> {
-        if self.known.len() < KNOWN_MAX {
-            return Some(None);
+    /// Forgets the oldest application of a user, or of the forwarder's own; of those without
+    /// clients only, if `idle`. False if there is none.
+    fn forget_one(&mut self, user: Option<u32>, idle: bool, gone: &mut Vec<u64>) -> bool {
+        let candidates = self.known.iter().filter(|(_, known)| {
+            let named = !known.application.name.is_empty();
+            known.user == user && named && (known.clients == 0 || !idle)
+        });
+        let oldest = candidates.min_by_key(|(_, known)| known.named);
+        let Some(app) = oldest.map(|(app, _)| *app) else {
+            return false;
+        };
+        self.known.remove(&app);
+        if let Some(user) = user.and_then(|uid| self.users.get_mut(&uid)) {
+            user.names -= 1;
         }
-        let gone = self.known.iter().filter(|(_, known)| known.clients == 0);
-        let oldest = gone.min_by_key(|(_, known)| known.named);
-        let oldest = oldest.map(|(app, _)| *app)?;
-        self.known.remove(&oldest);
-        Some(Some(oldest))
+        gone.push(app);
+        true
+    }
+
+    /// Makes sure that a user is known. Adds to `gone` the ids of applications that were forgotten
+    /// for him. True if he is new.
+    fn note_user(&mut self, uid: u32, gone: &mut Vec<u64>) -> bool {
+        let seen = self.next();
+        if let Some(user) = self.users.get_mut(&uid) {
+            user.seen = seen;
+            return false;
+        }
+        if self.users.len() >= USERS_MAX {
+            let nameless = self.users.iter().filter(|(_, user)| user.names == 0);
+            let oldest = nameless.min_by_key(|(_, user)| user.seen);
+            let oldest = oldest.map(|(uid, _)| *uid);
+            let oldest = oldest.expect("there are more users than names");
+            self.users.remove(&oldest);
+            let app = AppId::unnamed_of(oldest).0;
+            self.known.remove(&app);
+            gone.push(app);
+        }
+        self.users.insert(uid, User { names: 0, seen });
+        let application = Application {
+            name: String::new(),
+            uid,
+            job: String::new(),
+            project: String::new(),
+        };
+        let known = Known {
+            application,
+            user: Some(uid),
+            clients: 0,
+            named: seen,
+            since: seen,
+        };
+        self.known.insert(AppId::unnamed_of(uid).0, known);
+        true
+    }
+
+    /// Records an application of a client that may name it. Adds to `gone` the ids of those that
+    /// were forgotten for it.
+    fn learn(
+        &mut self,
+        client: &mut Client,
+        (id, user): (u64, Option<u32>),
+        application: Application,
+        gone: &mut Vec<u64>,
+    ) -> Result<(), Errno> {
+        let before = self.known.get(&id);
+        if before.is_some_and(|known| known.user != user) {
+            return Err(Errno::ENOSPC);
+        }
+        let since = before.map(|known| known.since);
+        let is_new = since.is_none() || client.introduced.apps.get(&id).copied() != since;
+        if is_new
+            && client.introduced.apps.len() >= INTRODUCED_MAX
+            && !client.introduced.apps.contains_key(&id)
+        {
+            return Err(Errno::ENOSPC);
+        }
+        if since.is_none() && !self.make_room(user, gone) {
+            return Err(Errno::ENOSPC);
+        }
+        let named = self.next();
+        let known = self.known.entry(id).or_insert_with(|| Known {
+            application: application.clone(),
+            user,
+            clients: 0,
+            named,
+            since: named,
+        });
+        known.clients += u32::from(is_new);
+        known.named = named;
+        known.application = application;
+        client.introduced.apps.insert(id, known.since);
+        if since.is_none()
+            && let Some(user) = user.and_then(|uid| self.users.get_mut(&uid))
+        {
+            user.names += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    /// The user as whose application a request of this client counts: the caller of a client that
+    /// speaks for others, else the client's own. None if it is the forwarder's own user.
+    pub(super) fn counts_for(&self, owner: u32, pending: &Pending) -> Option<u32> {
+        let caller = pending.caller.as_ref().filter(|_| self.trusted);
+        let uid = caller.map_or(self.uid, |caller| caller.uid);
+        // A user's own forwarder serves nobody else, and at root's those without proof are others.
+        let own = owner != 0 || self.trusted && uid == owner;
+        (!own).then_some(uid)
     }
 }
 
 impl Forwarder {
+    /// Sets the id under which a request counts that is a user's, not the forwarder's own.
+    pub(super) fn count_for_user(&mut self, key: Key, uid: u32) {
+        let pending = &mut self.requests[key];
+        pending.user = Some(uid);
+        if !matches!(pending.dispatch, Dispatch::Data(_) | Dispatch::WholeFile) {
+            return;
+        }
+        let app = AppId(pending.hints.app).of_user(uid).0;
+        if pending.hints.app != 0 && self.applications.known.contains_key(&app) {
+            pending.hints.app = app;
+            return;
+        }
+        pending.hints.app = AppId::unnamed_of(uid).0;
+        if !self.applications.users.contains_key(&uid) {
+            self.user_came(uid);
+        }
+    }
+
+    /// Makes a user known, so that rules which name him hold for what he does.
+    #[cold]
+    fn user_came(&mut self, uid: u32) {
+        let mut changed = Vec::new();
+        if self.applications.note_user(uid, &mut changed) {
+            changed.push(AppId::unnamed_of(uid).0);
+        }
+        for app in changed {
+            self.share_of(app);
+        }
+    }
+
     /// A client describes an application before it sends data requests of it.
     pub(super) fn introduced(&mut self, key: Key) {
         let result = self.introduce(key);
@@ -97,6 +279,7 @@ impl Forwarder {
 
     fn introduce(&mut self, key: Key) -> Result<(), Status> {
         let pending = &mut self.requests[key];
+        let user = pending.user;
         let Some(Op::Application {
             app,
             name,
@@ -108,58 +291,36 @@ impl Forwarder {
         };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let name = core::str::from_utf8(&name);
-        let client = self.clients.get_mut(&pending.client);
-        let client = client.expect("a client with a request has state");
         let refuse = |errno: Errno| Err(Status::Errno(errno.0));
         let Some(name) = name.ok().filter(|name| AppId::from_name(name).0 == app) else {
             return refuse(Errno::EINVAL);
         };
         let (job, project) = (text(&job), text(&project));
-        // They would break the lines in which applications are shown.
+        // They would break the lines in which applications are shown. Nothing else has no name.
         let has_control = |text: &str| text.chars().any(char::is_control);
-        if [name, &job, &project].into_iter().any(has_control) {
+        if name.is_empty() || [name, &job, &project].into_iter().any(has_control) {
             return refuse(Errno::EINVAL);
         }
-        let caller = pending.caller.as_ref().filter(|_| client.trusted);
         let application = Application {
             name: name.into(),
-            uid: caller.map_or(client.uid, |caller| caller.uid),
+            uid: user.unwrap_or(self.config.uid),
             job,
             project,
         };
-        let id = self.applications.id_for(&application);
-        let is_new = !client.introduced.apps.contains(&id);
-        if is_new && client.introduced.apps.len() >= INTRODUCED_MAX {
-            return refuse(Errno::ENOSPC);
+        let client = pending.client;
+        if let Some(uid) = user {
+            self.user_came(uid);
         }
-        let mut forgotten = None;
-        if !self.applications.known.contains_key(&id) {
-            match self.applications.make_room() {
-                Some(whom) => forgotten = whom,
-                None => return refuse(Errno::ENOSPC),
-            }
+        let id = user.map_or(app, |uid| AppId(app).of_user(uid).0);
+        let client = self.clients.get_mut(&client);
+        let client = client.expect("a client with a request has state");
+        let mut changed = Vec::new();
+        let applications = &mut self.applications;
+        let learnt = applications.learn(client, (id, user), application, &mut changed);
+        changed.push(id);
+        for app in changed {
+            self.share_of(app);
         }
-        if is_new {
-            client.introduced.apps.insert(id);
-        }
-        if id != app && client.app_of(app) != id {
-            client.introduced.others.retain(|(taken, _)| *taken != app);
-            client.introduced.others.push((app, id));
-        }
-        self.applications.named += 1;
-        let named = self.applications.named;
-        let known = self.applications.known.entry(id).or_insert(Known {
-            application: application.clone(),
-            clients: 0,
-            named,
-        });
-        known.clients += u32::from(is_new);
-        known.named = named;
-        known.application = application;
-        if let Some(forgotten) = forgotten {
-            self.share_of(forgotten);
-        }
-        self.share_of(id);
-        Ok(())
+        learnt.map_err(|errno| Status::Errno(errno.0))
     }
 }

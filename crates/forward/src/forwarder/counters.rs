@@ -2,15 +2,12 @@
 //! throughput of the back end.
 
 use super::Forwarder;
+use super::accounts::{Accounts, Moved};
 use super::receive::{Dispatch, Pending};
 use crate::back_end_files::Errno;
 use crate::host::HostCounts;
-use alloc::collections::BTreeMap;
 use tidegate_sched::{CostModel, Direction, Time};
 use tidegate_wire::{Outcome, Reply, Status};
-
-/// Applications that are counted apart; later ones are counted together under id 0.
-const APPLICATIONS_MAX: usize = 4096;
 
 /// Length of a window of measurement, ns.
 const WINDOW_NS: u64 = 1_000_000_000;
@@ -37,25 +34,9 @@ pub(super) struct Counters {
     /// What the host told last.
     pub(super) host: Option<HostCounts>,
     pub(super) total: Moved,
-    pub(super) applications: BTreeMap<u64, Moved>,
+    pub(super) applications: Accounts,
     /// The throughput of the back end.
     pub(super) capacity: Capacity,
-}
-
-/// Data requests and their bytes, by direction.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Moved {
-    pub(super) requests: [u64; 2],
-    pub(super) bytes: [u64; 2],
-    pub(super) charged_ns: u64,
-}
-
-impl Moved {
-    fn add(&mut self, direction: Direction, bytes: u64, charged_ns: u64) {
-        self.requests[direction as usize] += 1;
-        self.bytes[direction as usize] += bytes;
-        self.charged_ns += charged_ns;
-    }
 }
 
 impl Forwarder {
@@ -85,12 +66,9 @@ impl Forwarder {
             _ => return,
         };
         counters.total.add(direction, bytes, reply.charged_ns);
-        let full = counters.applications.len() >= APPLICATIONS_MAX;
-        let application = match counters.applications.get_mut(&pending.hints.app) {
-            Some(known) => known,
-            None if full => counters.applications.entry(0).or_default(),
-            None => counters.applications.entry(pending.hints.app).or_default(),
-        };
+        let application = counters
+            .applications
+            .account(pending.hints.app, pending.user);
         application.add(direction, bytes, reply.charged_ns);
     }
 }

@@ -62,10 +62,13 @@ impl Forwarder {
             return self.refuse_request(conn, slot, reason);
         }
         let mut pending = Pending::new(client, state.trusted, conn, request, slot);
-        pending.hints.app = state.app_of(pending.hints.app);
         pending.serial_chunk = pending.is_serial_chunk(state.pipelining);
+        let user = state.counts_for(self.config.uid, &pending);
         let key = self.requests.insert(pending);
         state.outstanding.insert(place, (id, key));
+        if let Some(uid) = user {
+            self.count_for_user(key, uid);
+        }
         if self.config.record {
             self.note_arrival(key);
         }
@@ -258,6 +261,9 @@ pub(super) struct Pending {
     pub(super) epoch: u64,
     pub(super) reply_slot: Option<ReplySlot>,
     pub(super) caller: Option<Caller>,
+    /// The user as whose application it counts; None if it is the forwarder's own.
+    pub(super) user: Option<u32>,
+    /// With the id of the application under which it counts.
     pub(super) hints: Hints,
     /// None while a job has it.
     pub(super) op: Option<Op>,
@@ -309,6 +315,7 @@ impl Pending {
             epoch: request.epoch,
             reply_slot: request.reply_slot,
             caller: request.caller,
+            user: None,
             hints: request.hints.unwrap_or_default(),
             dispatch: Dispatch::of(&request.op),
             looks_up: matches!(request.op, Op::Lookup { .. } | Op::Getxattr { .. }),

@@ -7,7 +7,7 @@ use crate::back_end_files::Errno;
 use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, Peer, SESSION_OVER};
 use crate::reply_table::{CLIENTS_MAX, REPLY_SLOTS};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
@@ -67,10 +67,8 @@ pub(super) struct Client {
 /// The applications that one client has named.
 #[derive(Default)]
 pub(super) struct Introduced {
-    /// Ids under which they are counted.
-    pub(super) apps: BTreeSet<u64>,
-    /// Ids that another user's application has, and those under which this client's count.
-    pub(super) others: Vec<(u64, u64)>,
+    /// Ids under which they are counted, and since when each has been known.
+    pub(super) apps: BTreeMap<u64, u64>,
 }
 
 impl Client {
@@ -95,14 +93,6 @@ impl Client {
     /// Connections of its session.
     pub(super) fn connections(&self) -> usize {
         usize::from(self.conn.is_some()) + self.joined.len()
-    }
-
-    /// The id under which the forwarder counts requests of an application. It is another one if
-    /// another user's application has the same name.
-    pub(super) fn app_of(&self, app: u64) -> u64 {
-        let others = &self.introduced.others;
-        let other = others.iter().find(|(taken, _)| *taken == app);
-        other.map_or(app, |(_, other)| *other)
     }
 }
 
@@ -380,7 +370,7 @@ impl Forwarder {
             Op::Bye => self.bye(key),
             Op::Ping => self.answer(key, Ok(Outcome::Done)),
             Op::Status => {
-                let text = self.status(self.is_trusted(key));
+                let text = self.status(self.requests[key].client);
                 self.answer(key, Ok(Outcome::Text(text)));
             }
             Op::SetPolicy { .. } => self.set_policy(key),

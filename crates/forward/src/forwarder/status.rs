@@ -55,7 +55,8 @@
 //!   "shares": "[[app]]...",         the rules of shares, as the configuration has them
 //!   "shares_set_ns": 0,             when they were set, ns since 1970; 0: those of the start
 //!   "applications": [{"app": "00000000000000ff",
-//!                     "name": "climate", "uid": 1000, "job": "17", "project": "c",   if known
+//!                     "name": "climate", "uid": 1000, "job": "17", "project": "c",   if known;
+//!                                               the name is empty for what a user did without one
 //!                     "rule": "cli*", "group": "c",        from which its share follows, if any
 //!                     "read_requests": 50, "read_bytes": 204800,
 //!                     "write_requests": 49, "write_bytes": 200704, "charged_ns": 700}]
@@ -65,13 +66,22 @@
 //! If sessions and applications do not all fit one message, the status leaves out those with the
 //! least device time. It shows the seats that the forwarder holds or waits for. Only trusted peers
 //! see ids, because a peer with an id and the right user could resume the session; others see
-//! zeros. Later versions may add keys; the keys here keep their names and meaning.
+//! zeros. Of others' sessions and applications a peer that is not trusted sees sums only:
+//!
+//! ```text
+//!   "other_sessions": 12,           how many there are
+//!   "applications": [...,           his own, then one for all others, without "app" and "name"
+//!                    {"others": true, "read_requests": 50, ...}]
+//! ```
+//!
+//! Later versions may add keys; the keys here keep their names and meaning.
 
 use super::Forwarder;
-use super::counters::Moved;
+use super::accounts::Moved;
+use super::sessions::Client;
 use crate::host::HostCounts;
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -83,13 +93,15 @@ use tidegate_wire::BODY_MAX;
 const TEXT_MAX: usize = BODY_MAX - 64;
 
 impl Forwarder {
-    /// The JSON text; `trusted` says whether the asker may see clients' ids.
-    pub(super) fn status(&self, trusted: bool) -> Box<[u8]> {
+    /// The JSON text for a client. One that is not trusted sees of other users only sums.
+    pub(super) fn status(&self, client: u64) -> Box<[u8]> {
+        let client = &self.clients[&client];
+        let asker = (!client.trusted).then_some(client.uid);
         let mut text = String::new();
         for shown_max in [usize::MAX, 512, 64, 0] {
             text.clear();
             // Writing to a string cannot fail.
-            let _ = self.write_status(&mut text, trusted, shown_max);
+            let _ = self.write_status(&mut text, asker, shown_max);
             if text.len() <= TEXT_MAX {
                 break;
             }
@@ -97,7 +109,12 @@ impl Forwarder {
         text.into_bytes().into()
     }
 
-    fn write_status(&self, out: &mut String, trusted: bool, shown_max: usize) -> core::fmt::Result {
+    fn write_status(
+        &self,
+        out: &mut String,
+        asker: Option<u32>,
+        shown_max: usize,
+    ) -> core::fmt::Result {
         write!(
             out,
             "{{\"forwarder\":{},\"forwarders\":{},\"policy\":{},\"epoch\":{},\"draining\":{}",
@@ -111,7 +128,7 @@ impl Forwarder {
         self.write_cost(out)?;
         self.write_ownership(out)?;
         self.write_seats(out)?;
-        self.write_sessions(out, trusted, shown_max)?;
+        self.write_sessions(out, asker, shown_max)?;
         let stats = self.scheduler.stats();
         write!(
             out,
@@ -135,7 +152,7 @@ impl Forwarder {
             ",\"pool\":{{\"bytes\":{bytes},\"bytes_peak\":{peak},\"bytes_max\":{max}}}"
         )?;
         self.write_counters(out)?;
-        self.write_applications(out, shown_max)?;
+        self.write_applications(out, asker, shown_max)?;
         out.write_str("}")
     }
 
@@ -224,16 +241,22 @@ impl Forwarder {
     fn write_sessions(
         &self,
         out: &mut String,
-        trusted: bool,
+        asker: Option<u32>,
         shown_max: usize,
     ) -> core::fmt::Result {
-        let clients = self.clients.values().take(shown_max);
+        let may_see = |client: &&Client| asker.is_none_or(|uid| uid == client.uid);
+        let clients = self.clients.values().filter(may_see);
+        let hidden = self.clients.len() - clients.clone().count();
+        if hidden > 0 {
+            write!(out, ",\"other_sessions\":{hidden}")?;
+        }
+        let clients = clients.take(shown_max);
         write_list(out, "sessions", clients, |out, client| {
             write!(
                 out,
                 "{{\"client\":\"{:016x}\",\"name\":{},\"uid\":{},\"connected\":{},\
                  \"connections\":{},\"unanswered\":{},\"opens\":{},\"locks\":{}}}",
-                if trusted { client.id } else { 0 },
+                if asker.is_none() { client.id } else { 0 },
                 Quoted(&String::from_utf8_lossy(&client.name)),
                 client.uid,
                 client.conn.is_some(),
@@ -282,7 +305,12 @@ impl Forwarder {
     }
 
     /// What was asked for of shares, and what each application got.
-    fn write_applications(&self, out: &mut String, shown_max: usize) -> core::fmt::Result {
+    fn write_applications(
+        &self,
+        out: &mut String,
+        asker: Option<u32>,
+        shown_max: usize,
+    ) -> core::fmt::Result {
         let capacity = self.counters.capacity.rates(&self.scheduler.cost());
         write!(
             out,
@@ -296,18 +324,42 @@ impl Forwarder {
             Quoted(&self.shares.rules.to_string()),
             self.shares.set_at
         )?;
-        let counted = &self.counters.applications;
-        let known = self.applications.iter().map(|(app, _)| app);
-        let apps: BTreeSet<u64> = counted.keys().copied().chain(known).collect();
-        let moved = |app: u64| counted.get(&app).copied().unwrap_or_default();
-        let mut apps: Vec<(u64, Moved)> = apps.into_iter().map(|app| (app, moved(app))).collect();
+        let (mut apps, others) = self.applications_seen_by(asker);
         if apps.len() > shown_max {
             apps.sort_by_key(|(_, moved)| Reverse(moved.charged_ns));
             apps.truncate(shown_max);
         }
-        write_list(out, "applications", apps, |out, (app, moved)| {
-            self.write_application(out, app, &moved)
+        let apps = apps.into_iter().map(|(app, moved)| (Some(app), moved));
+        let apps = apps.chain(others.map(|moved| (None, moved)));
+        write_list(out, "applications", apps, |out, (app, moved)| match app {
+            Some(app) => self.write_application(out, app, &moved),
+            None => {
+                out.write_str("{\"others\":true")?;
+                write_moved(out, &moved)
+            }
         })
+    }
+
+    /// The applications that somebody sees, None being one who sees all; and the sum of the others.
+    fn applications_seen_by(&self, asker: Option<u32>) -> (Vec<(u64, Moved)>, Option<Moved>) {
+        let mut seen: BTreeMap<u64, Moved> = BTreeMap::new();
+        let mut others = None;
+        let owner = self.config.uid;
+        for (app, user, moved) in self.counters.applications.iter() {
+            match asker {
+                Some(uid) if user.unwrap_or(owner) != uid => {
+                    others.get_or_insert_with(Moved::default).add_all(moved);
+                }
+                _ => drop(seen.insert(app, *moved)),
+            }
+        }
+        for (app, known) in self.applications.iter() {
+            // What nobody has done is no application.
+            if asker.is_none_or(|uid| uid == known.uid) && !known.name.is_empty() {
+                seen.entry(app).or_default();
+            }
+        }
+        (seen.into_iter().collect(), others)
     }
 
     fn write_application(&self, out: &mut String, app: u64, moved: &Moved) -> core::fmt::Result {
@@ -328,14 +380,18 @@ impl Forwarder {
                 }
             }
         }
-        let ([reads, writes], [read, write]) = (moved.requests, moved.bytes);
-        write!(
-            out,
-            ",\"read_requests\":{reads},\"read_bytes\":{read},\
-             \"write_requests\":{writes},\"write_bytes\":{write},\"charged_ns\":{}}}",
-            moved.charged_ns
-        )
+        write_moved(out, moved)
     }
+}
+
+fn write_moved(out: &mut String, moved: &Moved) -> core::fmt::Result {
+    let ([reads, writes], [read, write]) = (moved.requests, moved.bytes);
+    write!(
+        out,
+        ",\"read_requests\":{reads},\"read_bytes\":{read},\
+         \"write_requests\":{writes},\"write_bytes\":{write},\"charged_ns\":{}}}",
+        moved.charged_ns
+    )
 }
 
 fn write_host(out: &mut String, counts: &HostCounts) -> core::fmt::Result {

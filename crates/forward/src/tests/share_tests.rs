@@ -7,7 +7,7 @@ use std::string::ToString;
 use tidegate_sched::{AppId, Rate, Share};
 use tidegate_wire::{Hints, Keep};
 
-fn named(name: &str) -> Op {
+pub(super) fn named(name: &str) -> Op {
     Op::Application {
         app: AppId::from_name(name).0,
         name: name.as_bytes().into(),
@@ -16,7 +16,7 @@ fn named(name: &str) -> Op {
     }
 }
 
-fn rules(name: &str, share: Share) -> Rules {
+pub(super) fn rules(name: &str, share: Share) -> Rules {
     let app = AppRule {
         name: name.to_string(),
         user: None,
@@ -50,12 +50,12 @@ fn set(tester: &mut Tester, host: &mut Host, rules: Rules) -> Result<Outcome, St
     tester.take(host, &request).0
 }
 
-fn status(host: &mut Host) -> String {
+pub(super) fn status(host: &mut Host) -> String {
     String::from_utf8(host.forwarder_status()).expect("text")
 }
 
 /// Reads as an application; what the forwarder counts it as is in the status.
-fn read_as(tester: &mut Tester, host: &mut Host, name: &str) {
+pub(super) fn read_as(tester: &mut Tester, host: &mut Host, name: &str) {
     let file = Handle { inode: 9, birth: 0 };
     let app = AppId::from_name(name).0;
     let hints = Some(Hints {

@@ -126,3 +126,35 @@ fn a_name_beyond_the_protocol_s_bound_is_not_told() {
     };
     assert_eq!(job.len(), 254);
 }
+
+#[test]
+fn a_name_of_two_users_is_told_for_each() {
+    let mut rig = Rig::open(1);
+    let caller = |uid| {
+        Some(Caller {
+            uid,
+            gid: 5,
+            groups: Box::default(),
+        })
+    };
+    for uid in [1, 2] {
+        let caller = caller(uid);
+        rig.tell(
+            7,
+            Application {
+                caller,
+                ..application("climate")
+            },
+        );
+    }
+    for uid in [1, 2] {
+        rig.caller = caller(uid);
+        rig.call(read(file(7), 0, 10));
+        let (told, _) = rig.told();
+        assert_eq!(told.request.caller, caller(uid));
+        rig.ok(&told, Outcome::Done);
+        assert_eq!(rig.next().request.caller, caller(uid));
+        rig.call(read(file(7), 0, 10));
+        assert!(matches!(rig.next().request.op, Op::Read { .. }));
+    }
+}

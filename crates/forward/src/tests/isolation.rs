@@ -1,0 +1,208 @@
+//! What one user does is not counted for another, and takes from no other user names, rules or
+//! accounts.
+
+use super::share_tests::{named, rules, status};
+use super::*;
+use crate::back_end_files::Errno;
+use crate::share_rules::User;
+use std::string::ToString;
+use tidegate_sched::{AppId, Rate, Share};
+use tidegate_wire::{Caller, Hints};
+
+const LIMIT: Option<Rate> = Some(Rate::Operations(10));
+
+/// A forwarder with a limit for each application of user 1000.
+fn limited(world: &mut World) -> Host {
+    let mut config = world.config(0, 1);
+    let share = Share {
+        max: LIMIT,
+        ..Share::default()
+    };
+    config.shares = rules("*", share);
+    config.shares.apps[0].user = Some(User {
+        uid: 1000,
+        name: "anna".to_string(),
+    });
+    config.sessions_max = 100;
+    let mut host = Host::new(world, config);
+    host.give_seat(world, 0);
+    host
+}
+
+/// A file that everybody may read.
+fn file(host: &mut Host) -> Handle {
+    let mut owner = Tester::new(host, 1);
+    owner.create(host, "file")
+}
+
+/// Reads as an application; None: what the client does not say.
+fn read_as(tester: &mut Tester, host: &mut Host, file: Handle, app: Option<&str>) {
+    let request = tester.request(read(file, 0, 1), 0);
+    let app = app.map_or(0, |name| AppId::from_name(name).0);
+    send(
+        tester,
+        host,
+        Request {
+            hints: Some(Hints {
+                app,
+                ..Hints::default()
+            }),
+            ..request
+        },
+    );
+}
+
+/// Sends a request, and takes the reply when a limit lets it come.
+fn send(tester: &mut Tester, host: &mut Host, request: Request) {
+    assert!(host.receive(tester.conn, request.clone(), &[]));
+    host.advance(SECOND);
+    tester.take(host, &request).0.expect("done");
+}
+
+/// What the rules allow the application of this id at most.
+fn limit(host: &Host, app: AppId) -> Option<Rate> {
+    host.forwarder.shares().of(app).share.max
+}
+
+/// How many reads the status shows for an application of a user; "" for what has no name.
+fn reads(host: &mut Host, name: &str, uid: u32) -> u64 {
+    let text = status(host);
+    let of = alloc::format!(r#""name":"{name}","uid":{uid},"#);
+    let found = text.split_once(&of);
+    let rest = found.and_then(|(_, rest)| rest.split_once(r#""read_requests":"#));
+    rest.map_or(0, |(_, rest)| {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().expect("a number")
+    })
+}
+
+#[test]
+fn rules_for_a_user_hold_for_ids_that_he_has_not_introduced() {
+    let mut world = World::new();
+    let mut host = limited(&mut world);
+    let file = file(&mut host);
+    let mut victim = Tester::of(&mut host, 7, peer(1001));
+    victim.call(&mut host, named("victim")).expect("named");
+    let mut liar = Tester::of(&mut host, 8, peer(1000));
+    for name in [Some("victim"), Some("nobody's"), None] {
+        read_as(&mut liar, &mut host, file, name);
+    }
+    assert_eq!(reads(&mut host, "victim", 1001), 0);
+    assert_eq!(reads(&mut host, "", 1000), 3);
+    assert_eq!(limit(&host, AppId::unnamed_of(1000)), LIMIT);
+    liar.call(&mut host, named("victim")).expect("named");
+    read_as(&mut liar, &mut host, file, Some("victim"));
+    assert_eq!(reads(&mut host, "victim", 1000), 1);
+    let own = AppId::from_name("victim").of_user(1000);
+    assert_eq!(limit(&host, own), LIMIT);
+    assert_eq!(limit(&host, AppId::from_name("victim").of_user(1001)), None);
+}
+
+#[test]
+fn a_mount_s_requests_count_for_their_callers() {
+    let mut world = World::new();
+    let mut host = limited(&mut world);
+    let mut mount = Tester::new(&mut host, 7);
+    let caller = |uid| {
+        Some(Caller {
+            uid,
+            gid: uid,
+            groups: Box::default(),
+        })
+    };
+    let app = AppId::from_name("a").0;
+    let file = file(&mut host);
+    let mut acts = |host: &mut Host, op: Op, uid| {
+        let hints = op.moves_data().then(|| Hints {
+            app,
+            ..Hints::default()
+        });
+        let request = Request {
+            caller: caller(uid),
+            hints,
+            ..mount.request(op, 0)
+        };
+        send(&mut mount, host, request);
+    };
+    acts(&mut host, named("a"), 1000);
+    for uid in [1000, 1001, 0] {
+        acts(&mut host, read(file, 0, 1), uid);
+    }
+    acts(&mut host, named("a"), 1001);
+    acts(&mut host, read(file, 0, 1), 1001);
+    assert_eq!(reads(&mut host, "a", 1000), 1);
+    assert_eq!(reads(&mut host, "", 1001), 1);
+    assert_eq!(reads(&mut host, "a", 1001), 1);
+    let text = status(&mut host);
+    let own = alloc::format!(r#""app":"{app:016x}","read_requests":1,"#);
+    assert!(text.contains(&own), "{text}");
+}
+
+#[test]
+fn a_user_with_all_names_takes_no_rule_of_another() {
+    let mut world = World::new();
+    let mut host = limited(&mut world);
+    for client in 0..4 {
+        let mut flood = Tester::of(&mut host, 7 + client, peer(2000));
+        for n in 0..1024 {
+            let _ = flood.call(&mut host, named(&alloc::format!("{client}-{n}")));
+        }
+    }
+    // Many users, each with all that he may have.
+    for user in 0..20 {
+        let mut flood = Tester::of(&mut host, 20 + user, peer(3000 + user as u32));
+        for n in 0..600 {
+            let _ = flood.call(&mut host, named(&n.to_string()));
+        }
+    }
+    let mut late = Tester::of(&mut host, 90, peer(1000));
+    late.call(&mut host, named("late")).expect("there is room");
+    assert_eq!(
+        limit(&host, AppId::from_name("late").of_user(1000)),
+        LIMIT,
+        "his rule holds"
+    );
+    let mut root = Tester::new(&mut host, 91);
+    for n in 0..1024 {
+        root.call(&mut host, named(&n.to_string())).expect("room");
+    }
+    // The status of so many leaves out those with the least device time.
+    host.device_ns = 1000;
+    let file = file(&mut host);
+    read_as(&mut late, &mut host, file, Some("late"));
+    assert_eq!(reads(&mut host, "late", 1000), 1);
+    assert!(host.forwarder_status().len() < tidegate_wire::BODY_MAX);
+}
+
+#[test]
+fn without_a_name_there_is_no_application() {
+    let mut world = World::new();
+    let mut host = limited(&mut world);
+    let mut tester = Tester::of(&mut host, 7, peer(1000));
+    let refused = tester.call(&mut host, named(""));
+    assert_eq!(errno(refused), Errno::EINVAL.0);
+}
+
+#[test]
+fn a_user_sees_of_others_sums_only() {
+    let mut world = World::new();
+    let mut host = limited(&mut world);
+    let mut victim = Tester::of(&mut host, 7, peer(1001));
+    victim.call(&mut host, named("secret")).expect("named");
+    let file = file(&mut host);
+    read_as(&mut victim, &mut host, file, Some("secret"));
+    let mut asker = Tester::of(&mut host, 8, peer(1000));
+    asker.call(&mut host, named("mine")).expect("named");
+    let Ok(Outcome::Text(text)) = asker.call(&mut host, Op::Status) else {
+        panic!("no status");
+    };
+    let text = String::from_utf8(text.into()).expect("text");
+    assert!(!text.contains("secret") && !text.contains("1001"), "{text}");
+    assert!(text.contains(r#""name":"mine","uid":1000"#), "{text}");
+    let others = r#"{"others":true,"read_requests":1,"read_bytes":0,"#;
+    assert!(text.contains(others), "{text}");
+    assert!(
+        text.contains(r#""other_sessions":2,"sessions":[{"#),
+        "{text}"
+    );
+}
