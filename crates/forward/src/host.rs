@@ -32,8 +32,11 @@ pub struct JobId(pub u64);
 /// What the transport knows of the other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// User and group id from the socket's credentials. None over TCP, where the hello states them.
-    pub credentials: Option<(u32, u32)>,
+    /// User and groups from the socket's credentials, from when the peer connected. None over TCP,
+    /// where the hello states them.
+    pub credentials: Option<Caller>,
+    /// Why a peer whose credentials say uid 0 is not root here, such as the root of a container.
+    pub powerless: Option<&'static str>,
     /// The address for logs, such as "unix:pid 17" or "tcp:10.0.0.7:4000".
     pub address: String,
     /// Whether the hello must prove the secret. The host checks the proof before

@@ -37,8 +37,8 @@ use std::vec;
 use std::vec::Vec;
 use tidegate_sched::{Direction, Options, Time};
 use tidegate_wire::{
-    Attr, Extent, Handle, Hello, HelloReply, Layout, Op, Outcome, Pipeline, Pipelining, Reply,
-    ReplySlot, Request, Status, frame,
+    Attr, Caller, Extent, Handle, Hello, HelloReply, Layout, Op, Outcome, Pipeline, Pipelining,
+    Reply, ReplySlot, Request, Status, frame,
 };
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -381,7 +381,8 @@ pub(super) struct Tester {
 
 pub(super) fn peer(uid: u32) -> Peer {
     Peer {
-        credentials: Some((uid, uid)),
+        credentials: Some(Caller::alone(uid, uid)),
+        powerless: None,
         address: "unix:pid 1".into(),
         challenged: false,
     }

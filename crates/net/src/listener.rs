@@ -1,6 +1,7 @@
 //! The forwarder's side of connecting: sockets to listen on, and who connected to them.
 
 use crate::address::{Address, Place};
+use crate::peer::{self, Credentials};
 use crate::stream::Stream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -32,8 +33,8 @@ pub struct ListenError {
 /// Who made a connection.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// User and group of the process, on a Unix socket.
-    pub credentials: Option<(u32, u32)>,
+    /// What the kernel knows of the process, on a Unix socket.
+    pub credentials: Option<Credentials>,
     /// For logs: "unix:pid 17" or "tcp:10.0.0.7:4000".
     pub address: String,
 }
@@ -118,21 +119,23 @@ impl Listener {
                 }
             }
             None => {
-                let who = sockopt::socket_peercred(&socket)?;
+                let (credentials, pid) = peer::credentials(socket.as_fd()).map_err(refused)?;
                 Origin {
-                    credentials: Some((who.uid.as_raw(), who.gid.as_raw())),
-                    address: format!("{transport}:pid {}", who.pid.as_raw_nonzero()),
+                    credentials: Some(credentials),
+                    address: format!("{transport}:pid {pid}"),
                 }
             }
         };
         let stream = Stream::new(socket, self.address.provider);
-        stream.connected().map_err(|error| {
-            // The error concerns this connection alone.
-            tracing::warn!(%error, "connection refused");
-            io::Error::from(ErrorKind::ConnectionAborted)
-        })?;
+        stream.connected().map_err(refused)?;
         Ok((stream, origin))
     }
+}
+
+/// Makes of an error that concerns one connection alone one that says so.
+fn refused(error: impl std::fmt::Display) -> io::Error {
+    tracing::warn!(%error, "connection refused");
+    io::Error::from(ErrorKind::ConnectionAborted)
 }
 
 impl Drop for Listener {

@@ -40,8 +40,16 @@ pub struct Caller {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Supplementary groups, at most [`GROUPS_MAX`].
+    /// Supplementary groups, in a request at most [`GROUPS_MAX`].
     pub groups: Box<[u32]>,
+}
+
+impl Caller {
+    /// A user without supplementary groups.
+    pub fn alone(uid: u32, gid: u32) -> Caller {
+        let groups = Box::default();
+        Caller { uid, gid, groups }
+    }
 }
 
 /// What a data request tells the forwarder's scheduler.

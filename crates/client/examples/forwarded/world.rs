@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output};
 use tidegate_client::wire::{
-    Attr, Extent, Extents, Handle, Layout, Lens, Op, Outcome, Pipeline, Pipelining, Reply,
+    Attr, Caller, Extent, Extents, Handle, Layout, Lens, Op, Outcome, Pipeline, Pipelining, Reply,
     Request as WireRequest,
 };
 use tidegate_client::{Bytes, app_id};
@@ -157,7 +157,8 @@ impl World {
         match output {
             Output::Connect { forwarder } => {
                 let peer = Peer {
-                    credentials: Some((0, 0)),
+                    credentials: Some(Caller::alone(0, 0)),
+                    powerless: None,
                     address: String::from("count"),
                     challenged: false,
                 };

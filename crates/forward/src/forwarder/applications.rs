@@ -233,7 +233,7 @@ impl Client {
     /// speaks for others, else the client's own. None if it is the forwarder's own user.
     pub(super) fn counts_for(&self, owner: u32, pending: &Pending) -> Option<u32> {
         let caller = pending.caller.as_ref().filter(|_| self.trusted);
-        let uid = caller.map_or(self.uid, |caller| caller.uid);
+        let uid = caller.map_or(self.user.uid, |caller| caller.uid);
         // A user's own forwarder serves nobody else, and at root's those without proof are others.
         let own = owner != 0 || self.trusted && uid == owner;
         (!own).then_some(uid)

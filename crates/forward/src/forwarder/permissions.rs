@@ -62,7 +62,7 @@ impl Forwarder {
         owner: bool,
         result: Result<Outcome, Access>,
     ) {
-        let uid = self.clients[&self.requests[key].client].uid;
+        let uid = self.clients[&self.requests[key].client].user.uid;
         let reads = matches!(self.requests[key].op(), Op::Fsync { .. }) && need.1;
         match result {
             Ok(Outcome::Attr(attr)) if owner && attr.uid != uid && reads => {

@@ -41,8 +41,8 @@ pub(super) struct Client {
     joined: Vec<ConnId>,
     incarnation: u64,
     pub(super) name: Box<[u8]>,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+    /// User and groups of the peer, from when it made the session's first connection.
+    pub(super) user: Caller,
     /// It may act for other users, and the forwarder does not check its rights to data.
     pub(super) trusted: bool,
     /// How its transfers move.
@@ -157,18 +157,18 @@ impl Forwarder {
 
     /// The first frame of a connection.
     pub(super) fn hello(&mut self, conn: ConnId, request: &Request, hello: &Hello) {
-        let (uid, gid, trusted) = match self.identify(conn, hello) {
+        let (user, trusted) = match self.identify(conn, hello) {
             Ok(identity) => identity,
             Err((errno, reason)) => return self.refuse(conn, request, errno, reason),
         };
         if hello.joins {
-            return self.join(conn, request, hello, (uid, trusted));
+            return self.join(conn, request, hello, (&user, trusted));
         }
         if hello.asks {
             return self.tell(conn, request, hello);
         }
         let fresh = match self.clients.get(&hello.client) {
-            Some(client) if (client.uid, client.trusted) != (uid, trusted) => {
+            Some(client) if (client.user.uid, client.trusted) != (user.uid, trusted) => {
                 let reason = "the client's id belongs to another user";
                 return self.refuse(conn, request, Errno::EACCES.0, reason);
             }
@@ -194,8 +194,7 @@ impl Forwarder {
             joined: Vec::new(),
             incarnation: 0,
             name: Box::default(),
-            uid,
-            gid,
+            user: user.clone(),
             trusted,
             pipelining: Pipelining::default(),
             seen: Time(0),
@@ -209,7 +208,10 @@ impl Forwarder {
         client.conn = Some(conn);
         client.incarnation = hello.incarnation;
         client.name.clone_from(&hello.name);
-        client.gid = gid;
+        if client.user != user {
+            client.user = user;
+            client.allowed.clear();
+        }
         client.seen = self.now;
         client.ended = false;
         let payload_max = hello.payload_max.clamp(PAYLOAD_MIN, PAYLOAD_LIMIT);
@@ -238,10 +240,10 @@ impl Forwarder {
     }
 
     /// Adds a further connection to an existing session.
-    fn join(&mut self, conn: ConnId, request: &Request, hello: &Hello, peer: (u32, bool)) {
+    fn join(&mut self, conn: ConnId, request: &Request, hello: &Hello, peer: (&Caller, bool)) {
         let room = self.joined < self.config.joined_max as usize;
         let client = self.clients.get_mut(&hello.client);
-        let client = client.filter(|it| it.conn.is_some() && (it.uid, it.trusted) == peer);
+        let client = client.filter(|it| it.conn.is_some() && (&it.user, it.trusted) == peer);
         let Some(client) = client.filter(|it| it.incarnation == hello.incarnation) else {
             return self.not_joined(conn, request, EPROTO);
         };
@@ -272,12 +274,8 @@ impl Forwarder {
         (self.config.sessions_max as usize).min(CLIENTS_MAX)
     }
 
-    /// The peer's user and group, and whether it is trusted; or why the forwarder refuses it.
-    fn identify(
-        &self,
-        conn: ConnId,
-        hello: &Hello,
-    ) -> Result<(u32, u32, bool), (u16, &'static str)> {
+    /// The peer's user and groups, and whether it is trusted; or why the forwarder refuses it.
+    fn identify(&self, conn: ConnId, hello: &Hello) -> Result<(Caller, bool), (u16, &'static str)> {
         let peer = &self.connections[&conn].peer;
         if hello.version < frame::VERSION {
             return Err((EPROTO, "an unknown protocol version"));
@@ -288,16 +286,21 @@ impl Forwarder {
         if self.draining {
             return Err((EUSERS, "the forwarder is stopping"));
         }
-        let (uid, gid) = peer.credentials.unwrap_or((hello.uid, hello.gid));
+        let local = peer.credentials.clone();
+        let user = local.unwrap_or_else(|| Caller::alone(hello.uid, hello.gid));
         if self.config.uid != 0 {
-            return match uid == self.config.uid {
-                true => Ok((uid, gid, true)),
+            return match user.uid == self.config.uid {
+                true => Ok((user, true)),
                 false => Err((Errno::EACCES.0, "the forwarder serves another user")),
             };
         }
         let proved = peer.challenged;
-        let root = peer.credentials.is_some_and(|(uid, _)| uid == 0);
-        Ok((uid, gid, proved || root))
+        let root = peer.credentials.is_some() && user.uid == 0;
+        // To act as uid 0 without capabilities is of no use to anybody, and easily got wrong.
+        if let Some(powerless) = peer.powerless.filter(|_| root) {
+            return Err((Errno::EACCES.0, powerless));
+        }
+        Ok((user, proved || root))
     }
 
     fn grant(
@@ -470,12 +473,8 @@ impl Forwarder {
         }
         match caller {
             Some(caller) if client.trusted => Some(caller),
-            _ if client.trusted && client.uid == 0 => None,
-            _ => Some(Caller {
-                uid: client.uid,
-                gid: client.gid,
-                groups: Box::default(),
-            }),
+            _ if client.trusted && client.user.uid == 0 => None,
+            _ => Some(client.user.clone()),
         }
     }
 

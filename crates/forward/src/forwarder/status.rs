@@ -96,7 +96,7 @@ impl Forwarder {
     /// The JSON text for a client. One that is not trusted sees of other users only sums.
     pub(super) fn status(&self, client: u64) -> Box<[u8]> {
         let client = &self.clients[&client];
-        let asker = (!client.trusted).then_some(client.uid);
+        let asker = (!client.trusted).then_some(client.user.uid);
         let mut text = String::new();
         for shown_max in [usize::MAX, 512, 64, 0] {
             text.clear();
@@ -244,7 +244,7 @@ impl Forwarder {
         asker: Option<u32>,
         shown_max: usize,
     ) -> core::fmt::Result {
-        let may_see = |client: &&Client| asker.is_none_or(|uid| uid == client.uid);
+        let may_see = |client: &&Client| asker.is_none_or(|uid| uid == client.user.uid);
         let clients = self.clients.values().filter(may_see);
         let hidden = self.clients.len() - clients.clone().count();
         if hidden > 0 {
@@ -258,7 +258,7 @@ impl Forwarder {
                  \"connections\":{},\"unanswered\":{},\"opens\":{},\"locks\":{}}}",
                 if asker.is_none() { client.id } else { 0 },
                 Quoted(&String::from_utf8_lossy(&client.name)),
-                client.uid,
+                client.user.uid,
                 client.conn.is_some(),
                 client.connections(),
                 client.outstanding.len(),

@@ -116,8 +116,10 @@ impl Acceptor {
     ) -> io::Result<(Box<Session>, Peer)> {
         let id = ConnId(self.conns_made);
         self.conns_made += 1;
+        let powerless = origin.credentials.as_ref().and_then(|it| it.powerless);
         let mut peer = Peer {
-            credentials: origin.credentials,
+            credentials: origin.credentials.map(|it| it.caller),
+            powerless,
             address: origin.address.clone(),
             challenged: false,
         };

@@ -15,7 +15,7 @@ use tidegate_forward::{
     JobResult, Output, Peer, SlotId, effect,
 };
 use tidegate_sched::{Direction, Time};
-use tidegate_wire::{Handle, Layout, Outcome, Request};
+use tidegate_wire::{Caller, Handle, Layout, Outcome, Request};
 
 /// A frame under way: the header's bytes and the payload.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +104,8 @@ impl Process {
     pub fn connected(&mut self, now: u64, link: LinkId) {
         self.inbox.insert(link, VecDeque::new());
         let peer = Peer {
-            credentials: Some((0, 0)),
+            credentials: Some(Caller::alone(0, 0)),
+            powerless: None,
             address: format!("link {link}"),
             challenged: false,
         };

@@ -8,7 +8,7 @@ use tidegate_forward::{
     Admission, Config, ConnId, Forwarder, Input, IoPart, Job, JobId, JobResult, Output, Peer,
 };
 use tidegate_sched::{Direction, Time};
-use tidegate_wire::{Handle, Layout, Op, Outcome, Request};
+use tidegate_wire::{Caller, Handle, Layout, Op, Outcome, Request};
 
 /// What a forwarder has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,7 +103,8 @@ impl Host {
 
     pub(super) fn connected(&mut self, now: u64, conn: ConnId) {
         let peer = Peer {
-            credentials: Some((0, 0)),
+            credentials: Some(Caller::alone(0, 0)),
+            powerless: None,
             address: String::new(),
             challenged: false,
         };
