@@ -251,6 +251,19 @@ impl<K: Copy + PartialEq> Locks<K> {
         keys
     }
 
+    /// Takes a client's requests that wait for locks of a file out of its queue.
+    pub(crate) fn take_waiting_of(&mut self, client: u64, handle: Handle) -> Vec<K> {
+        let mut keys = Vec::new();
+        while let Some(at) = self.files.get(&handle).and_then(|file| {
+            let mut waiting = file.waiting.iter();
+            waiting.position(|waiter| waiter.owner.client == client)
+        }) {
+            keys.push(self.remove_waiter(handle, at).key);
+        }
+        self.tidy(handle);
+        keys
+    }
+
     /// Files with locks that `which` names.
     pub(crate) fn handles(&self, which: impl Fn(Handle) -> bool) -> Vec<Handle> {
         self.files
@@ -285,10 +298,15 @@ impl<K: Copy + PartialEq> Locks<K> {
         granted
     }
 
-    fn drop_in_file(&mut self, handle: Handle, client: u64) {
+    /// Releases all of a client's locks of a file; false if it has none.
+    pub(crate) fn drop_in_file(&mut self, handle: Handle, client: u64) -> bool {
+        let file = self.files.get(&handle);
+        if !file.is_some_and(|file| file.holds(client)) {
+            return false;
+        }
         for family in [LockFamily::Range, LockFamily::Whole] {
             let Some(file) = self.files.get(&handle) else {
-                return;
+                break;
             };
             let owners = file.held(family).iter().map(|held| held.owner);
             let owners: BTreeSet<Owner> = owners.filter(|it| it.client == client).collect();
@@ -296,6 +314,7 @@ impl<K: Copy + PartialEq> Locks<K> {
                 self.drop_owner(handle, family, owner);
             }
         }
+        true
     }
 
     fn file(&mut self, handle: Handle) -> &mut FileLocks<K> {

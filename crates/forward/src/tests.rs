@@ -16,6 +16,7 @@ mod loss_tests;
 mod name_tests;
 mod open_tests;
 mod record_tests;
+mod rights;
 mod seat_tests;
 mod serial_tests;
 mod sessions;

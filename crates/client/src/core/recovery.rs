@@ -78,11 +78,26 @@ impl Core {
             left: BTreeSet::new(),
         });
         self.hold_back(seat);
-        let ops = self.state_of(seat);
-        if ops.is_empty() {
-            return self.tell(seat, [Op::ReclaimDone]);
+        self.tell_opens(seat);
+    }
+
+    /// Tells the opens of the seat, and then the rest.
+    fn tell_opens(&mut self, seat: u16) {
+        let ops = self.opens_of(seat);
+        match ops.is_empty() {
+            true => self.tell_locks(seat),
+            false => self.tell(seat, ops),
         }
-        self.tell(seat, ops);
+    }
+
+    /// Tells the locks of the seat, and then that this was all. A forwarder may grant a lock only
+    /// to a client that it knows to have the file open, so its opens are told before.
+    fn tell_locks(&mut self, seat: u16) {
+        let ops = self.locks_of(seat);
+        match ops.is_empty() {
+            true => self.tell(seat, [Op::ReclaimDone]),
+            false => self.tell(seat, ops),
+        }
     }
 
     /// Makes the unsent requests of the seat wait, and ends the search for its holder.
@@ -98,14 +113,13 @@ impl Core {
         }
     }
 
-    /// The opens and locks of a seat as requests.
-    fn state_of(&self, seat: u16) -> Vec<Op> {
+    /// The opens of a seat as requests.
+    fn opens_of(&self, seat: u16) -> Vec<Op> {
         let layout = self.known_layout();
-        let of_seat = |handle: Handle| layout.seat_of_file(handle) == seat;
         let opens = self
             .opens
             .iter()
-            .filter(|((handle, _), _)| of_seat(*handle));
+            .filter(|((handle, _), _)| layout.seat_of_file(*handle) == seat);
         // Without a caller: an open file stays open, whatever the file's mode is now.
         let opens = opens.map(|((handle, open), modes)| Op::Open {
             handle: *handle,
@@ -113,6 +127,12 @@ impl Core {
             read: modes.read,
             write: modes.write,
         });
+        opens.collect()
+    }
+
+    /// The locks of a seat as requests.
+    fn locks_of(&self, seat: u16) -> Vec<Op> {
+        let layout = self.known_layout();
         let locks = self.claimable_locks().of_seat(&layout, seat).into_iter();
         let locks = locks.map(|(handle, lock)| Op::SetLock {
             handle,
@@ -120,7 +140,7 @@ impl Core {
             wait: false,
             reclaim: true,
         });
-        opens.chain(locks).collect()
+        locks.collect()
     }
 
     /// The locks that the client holds whatever became of its calls without an answer. A forwarder
@@ -164,8 +184,8 @@ impl Core {
         }
     }
 
-    /// Takes in the answer to one open or lock. After the last one the core sends ReclaimDone;
-    /// after the reply to that, the seat's requests go on.
+    /// Takes in the answer to one open or lock. After the last open the core sends the locks, after
+    /// the last lock ReclaimDone; after the reply to that, the seat's requests go on.
     pub(super) fn reclaimed(&mut self, id: Id, pending: &Pending, result: Result<(), Errno>) {
         let number = pending.seat;
         if let Err(errno) = result {
@@ -178,8 +198,10 @@ impl Core {
         if !recovery.left.remove(&id) || !recovery.left.is_empty() {
             return;
         }
-        if pending.op != Op::ReclaimDone {
-            return self.tell(number, [Op::ReclaimDone]);
+        match pending.op {
+            Op::ReclaimDone => {}
+            Op::Open { .. } => return self.tell_locks(number),
+            _ => return self.tell(number, [Op::ReclaimDone]),
         }
         seat.generation = recovery.generation;
         seat.recovery = None;

@@ -102,10 +102,8 @@ impl Forwarder {
                 self.opens.note(client, handle, open);
                 self.seats.entry(seat).hold(client, true);
             }
-            for (wanted, direction) in [(read, false), (write, true)] {
-                if wanted {
-                    self.allow(client, (handle, direction));
-                }
+            if let Some(client) = self.clients.get_mut(&client).filter(|it| !it.trusted) {
+                client.rights.opened(handle, open, (read, write));
             }
         }
         self.close_if_last(handle);
@@ -127,6 +125,10 @@ impl Forwarder {
             self.opens.forget(client, handle, open);
             let seat = self.config.layout.seat_of_file(handle);
             self.seats.entry(seat).hold(client, false);
+            let untrusted = self.clients.get_mut(&client).filter(|it| !it.trusted);
+            if untrusted.is_some_and(|it| it.rights.closed(handle, open)) {
+                self.drop_locks(client, handle);
+            }
         }
     }
 
@@ -182,5 +184,8 @@ impl Forwarder {
             opens.retain(|(handle, _)| stays(*handle));
             !opens.is_empty()
         });
+        for client in self.clients.values_mut().filter(|it| !it.trusted) {
+            client.rights.keep_opens(stays);
+        }
     }
 }

@@ -91,6 +91,10 @@ impl Forwarder {
         }
         let pending = &mut self.requests[key];
         let caller = pending.caller.take();
+        let list = match pending.op {
+            Some(Op::Setxattr { handle, .. } | Op::Removexattr { handle, .. }) => Some(handle),
+            _ => None,
+        };
         let op = match pending.dispatch {
             // What names, opens or syncs is read again when the job is done.
             Dispatch::Names | Dispatch::Open => pending.op.clone(),
@@ -100,6 +104,10 @@ impl Forwarder {
         };
         let op = op.expect("no job has the operation");
         let payload = pending.slot.map(|slot| (slot, pending.payload_len));
+        if let Some(handle) = list {
+            // The attribute may be the file's access control list.
+            self.rights_changed(handle);
+        }
         let caller = self.acting(self.requests[key].client, caller);
         let job = Job::Op {
             caller,
@@ -118,6 +126,11 @@ impl Forwarder {
             // Also "not held": the storage thread saw it sooner than this forwarder was told.
             Access::Errno(_) | Access::UnknownHandle | Access::NotHeld => access.into(),
         });
+        if self.requests[key].kind == OpKind::Setattr
+            && let Ok(Outcome::Attr(attr)) = &result
+        {
+            self.rights_changed(attr.handle);
+        }
         match self.requests[key].dispatch {
             Dispatch::WholeFile => {
                 self.whole_finished(key);

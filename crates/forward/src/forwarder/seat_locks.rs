@@ -8,6 +8,8 @@ use crate::back_end_files::Errno;
 use alloc::vec::Vec;
 use tidegate_wire::{Handle, Lock, LockKind, Op, Outcome, Status};
 
+const EBADF: u16 = 9;
+
 impl Forwarder {
     /// Executes SetLock, TestLock or DropLocks.
     pub(super) fn lock_operation(&mut self, key: Key) {
@@ -21,6 +23,16 @@ impl Forwarder {
                 reclaim,
             } => self.set_lock(key, handle, lock, wait, reclaim),
             Op::TestLock { handle, lock } => {
+                if !self.may_lock(
+                    key,
+                    handle,
+                    &Lock {
+                        kind: LockKind::None,
+                        ..lock
+                    },
+                ) {
+                    return self.answer(key, Err(Status::Errno(EBADF)));
+                }
                 let found = self.locks.test(handle, owner(lock.owner), lock);
                 let grace = self.seats[self.requests[key].seat].in_grace();
                 // Where none is found, its owner may not have told it yet.
@@ -60,6 +72,9 @@ impl Forwarder {
             return self.answer(key, Err(Status::Errno(Errno::EINVAL.0)));
         }
         let release = lock.kind == LockKind::None;
+        if !release && !self.may_lock(key, handle, &lock) {
+            return self.answer(key, Err(Status::Errno(EBADF)));
+        }
         if self.seats[seat].in_grace() && !reclaim && !release {
             if wait {
                 self.wait_for_lock(key);
@@ -172,6 +187,18 @@ impl Forwarder {
     pub(super) fn drop_client_locks(&mut self, client: u64) {
         for handle in self.locks.drop_client(client) {
             self.locks_changed(handle);
+        }
+    }
+
+    /// Drops the locks of a client on a file of which it has closed its last open, and ends its
+    /// waiting for locks there.
+    pub(super) fn drop_locks(&mut self, client: u64, handle: Handle) {
+        let waiting = self.locks.take_waiting_of(client, handle);
+        if self.locks.drop_in_file(handle, client) || !waiting.is_empty() {
+            self.locks_changed(handle);
+        }
+        for key in waiting {
+            self.answer(key, Err(Status::Errno(EBADF)));
         }
     }
 

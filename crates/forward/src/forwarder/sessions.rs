@@ -2,12 +2,13 @@
 //! of its lease.
 
 use super::Forwarder;
+use super::permissions::Rights;
 use super::receive::Key;
 use crate::back_end_files::Errno;
 use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, Peer, SESSION_OVER};
 use crate::reply_table::{CLIENTS_MAX, REPLY_SLOTS};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
@@ -56,8 +57,8 @@ pub(super) struct Client {
     /// Errors of fsyncs whose requests had ended before. The kernel reports such an error once, so
     /// the client's next fsync of the file gets it from here.
     pub(super) unsynced: Vec<(Handle, Errno)>,
-    /// Files that a client which is not trusted may read (false) or write (true).
-    pub(super) allowed: BTreeSet<(Handle, bool)>,
+    /// What it may do with files, if it is not trusted.
+    pub(super) rights: Rights,
     /// The applications that it has named.
     pub(super) introduced: Introduced,
     /// It said goodbye or lost its lease. It loses its reply slots when its last request is done.
@@ -201,7 +202,7 @@ impl Forwarder {
             outstanding: Vec::new(),
             answered_early: 0,
             unsynced: Vec::new(),
-            allowed: BTreeSet::new(),
+            rights: Rights::default(),
             introduced: Introduced::default(),
             ended: false,
         });
@@ -210,7 +211,7 @@ impl Forwarder {
         client.name.clone_from(&hello.name);
         if client.user != user {
             client.user = user;
-            client.allowed.clear();
+            client.rights.forget_asked();
         }
         client.seen = self.now;
         client.ended = false;
@@ -429,7 +430,7 @@ impl Forwarder {
         self.drop_client_opens(client);
         if let Some(state) = self.clients.get_mut(&client) {
             state.ended = true;
-            state.allowed.clear();
+            state.rights = Rights::default();
         }
         self.forget_if_ended(client);
     }

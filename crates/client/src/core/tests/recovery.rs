@@ -16,14 +16,27 @@ fn rig_with_state() -> Rig {
     rig
 }
 
-/// Takes the requests of a recovery: the open and the lock.
-fn told(rig: &mut Rig, generation: u64) -> [Sent; 2] {
-    let open = rig.take(|sent| matches!(sent.request.op, Op::Open { .. }));
-    let reclaim = rig.take(|sent| matches!(sent.request.op, Op::SetLock { reclaim: true, .. }));
-    assert!(rig.sent.is_empty(), "the rest waits: {:?}", rig.sent);
+/// Takes the first request of a recovery: the open.
+fn opened(rig: &mut Rig, generation: u64) -> Sent {
+    let open = rig.next();
+    assert!(matches!(open.request.op, Op::Open { .. }));
     assert_eq!(open.request.generation, generation);
+    assert!(rig.sent.is_empty(), "the rest waits: {:?}", rig.sent);
+    open
+}
+
+/// Answers the first request of a recovery and takes the second: the lock.
+fn told(rig: &mut Rig, generation: u64) -> Sent {
+    let open = opened(rig, generation);
+    rig.reply(&open, generation, Ok(Outcome::Attr(attr(FILE))));
+    let reclaim = rig.next();
+    assert!(matches!(
+        reclaim.request.op,
+        Op::SetLock { reclaim: true, .. }
+    ));
     assert_eq!(reclaim.request.generation, generation);
-    [open, reclaim]
+    assert!(rig.sent.is_empty(), "the rest waits: {:?}", rig.sent);
+    reclaim
 }
 
 #[test]
@@ -33,9 +46,8 @@ fn a_new_generation_is_told_opens_and_locks_first() {
     let first = rig.next();
     assert_eq!(first.request.generation, 1);
     rig.reply(&first, 2, Err(Status::NewGeneration));
-    let [open, reclaim] = told(&mut rig, 2);
+    let reclaim = told(&mut rig, 2);
     rig.call(getattr(FILE));
-    rig.reply(&open, 2, Ok(Outcome::Attr(attr(FILE))));
     assert!(rig.sent.is_empty());
     rig.reply(&reclaim, 2, Ok(Outcome::Done));
     let done = rig.next();
@@ -64,10 +76,9 @@ fn what_a_former_holder_said_late_is_not_believed() {
     rig.call(getattr(FILE));
     let probe = rig.next();
     rig.reply(&probe, 2, Err(Status::NewGeneration));
-    let [open, reclaim] = told(&mut rig, 2);
+    let reclaim = told(&mut rig, 2);
     // The lock was granted by who held the seat before: the present holder knows nothing of it.
     rig.reply(&asked, 1, Ok(Outcome::Done));
-    rig.reply(&open, 2, Ok(Outcome::Attr(attr(FILE))));
     rig.reply(&reclaim, 2, Ok(Outcome::Done));
     let done = rig.next();
     assert_eq!(done.request.op, Op::ReclaimDone);
@@ -134,8 +145,7 @@ fn a_lost_server_is_looked_for_though_nobody_calls() {
         (Op::ReclaimDone, 1)
     );
     rig.reply(&probe, 2, Err(Status::NewGeneration));
-    let [open, reclaim] = told(&mut rig, 2);
-    rig.reply(&open, 2, Ok(Outcome::Attr(attr(FILE))));
+    let reclaim = told(&mut rig, 2);
     rig.reply(&reclaim, 2, Ok(Outcome::Done));
     let done = rig.next();
     rig.reply(&done, 2, Ok(Outcome::Done));
@@ -148,14 +158,13 @@ fn a_lock_that_another_has_now_is_lost_and_logged() {
     rig.call(getattr(FILE));
     let first = rig.next();
     rig.reply(&first, 2, Err(Status::NewGeneration));
-    let [open, reclaim] = told(&mut rig, 2);
-    rig.reply(&reclaim, 2, Err(Status::Errno(11)));
+    let open = opened(&mut rig, 2);
     rig.reply(&open, 2, Err(Status::UnknownHandle));
     let resolve = rig.next();
     assert!(matches!(resolve.request.op, Op::ResolvePath { .. }));
     rig.reply(&resolve, 0, Ok(Outcome::Attr(attr(FILE))));
-    let open = rig.next();
-    rig.reply(&open, 2, Ok(Outcome::Attr(attr(FILE))));
+    let reclaim = told(&mut rig, 2);
+    rig.reply(&reclaim, 2, Err(Status::Errno(11)));
     assert_eq!(rig.next().request.op, Op::ReclaimDone);
     assert_eq!(rig.logs.len(), 1);
     let layout = rig.core.layout.expect("there was a session");
@@ -179,8 +188,7 @@ fn a_recovery_that_is_cut_begins_anew() {
     assert_eq!(first.request.generation, 1);
     rig.sent.clear();
     rig.reply(&first, 3, Err(Status::NewGeneration));
-    let [open, reclaim] = told(&mut rig, 3);
-    rig.reply(&open, 3, Ok(Outcome::Attr(attr(FILE))));
+    let reclaim = told(&mut rig, 3);
     rig.reply(&reclaim, 3, Ok(Outcome::Done));
     let done = rig.next();
     rig.reply(&done, 3, Ok(Outcome::Done));
@@ -273,12 +281,11 @@ fn a_lock_that_is_being_released_is_not_claimed() {
     rig.call(set_lock(FILE, lock(LockKind::None, 1, 5, 9), false));
     let release = rig.next();
     rig.reply(&release, 2, Err(Status::NewGeneration));
-    let [open, reclaim] = told(&mut rig, 2);
+    let reclaim = told(&mut rig, 2);
     let Op::SetLock { lock, .. } = reclaim.request.op.clone() else {
         panic!("it is a lock");
     };
     assert_eq!((lock.start, lock.end), (0, 4));
-    rig.reply(&open, 2, Ok(Outcome::Attr(attr(FILE))));
     rig.reply(&reclaim, 2, Ok(Outcome::Done));
     let done = rig.next();
     rig.reply(&done, 2, Ok(Outcome::Done));
