@@ -345,6 +345,8 @@ pub enum Job {
         direction: Direction,
         /// The accesses.
         parts: Vec<IoPart>,
+        /// The user whose room a write takes; None: the forwarder's own. None for reads.
+        writer: Option<Caller>,
     },
     /// One operation: [`crate::effect::perform`] with these arguments.
     Op {
@@ -373,8 +375,7 @@ pub enum Job {
         /// The seat's table.
         table: Arc<dyn SeatTable>,
     },
-    /// A job that must not take effect any more, because the forwarder lost its seat while the job
-    /// waited. The host reports it as refused.
+    /// A job whose seat was lost while the job waited. The host reports it as refused.
     Refused(RefusedJob),
 }
 

@@ -300,6 +300,7 @@ impl Host {
                 handle,
                 direction,
                 parts,
+                ..
             } => {
                 let mut end = 0;
                 let mut results = Vec::new();

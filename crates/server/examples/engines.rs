@@ -78,6 +78,7 @@ impl Engine {
             handle: self.file,
             direction,
             parts: vec![part],
+            writer: None,
         };
         // The low bits say whose slot is free when it is done.
         self.storage

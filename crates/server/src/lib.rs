@@ -17,6 +17,7 @@ mod descriptors;
 mod forwarder_loop;
 mod identity;
 mod lock;
+mod rights;
 pub mod seats;
 mod serve;
 mod start;

@@ -2,7 +2,9 @@
 
 use crate::config::{Config, LogLevel};
 use crate::forwarder_loop::Stop;
+use crate::rights;
 use crate::start::{Server, StartError};
+use crate::storage::prepare_process;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::File;
@@ -24,6 +26,8 @@ const START_MAX: Duration = Duration::from_secs(150);
 /// SIGPIPE.)
 pub fn serve(config: &Config) -> Result<bool, StartError> {
     log_to_stderr(config.log);
+    prepare_process();
+    rights::give_up_unneeded(config);
     // Before anything is bound, so that an early signal is not lost.
     let mut signals =
         Signals::new([SIGTERM, SIGINT]).map_err(StartError::system("signal handlers"))?;

@@ -105,7 +105,7 @@ pub struct Counts {
     pub pending: u64,
 }
 
-/// Prepares the process to be a forwarder. Must be called once, before threads start. Sets the
+/// Prepares the process to be a forwarder. Must be called before threads start. Sets the
 /// umask to 0, because clients have already applied theirs to the modes that they send. Makes a
 /// file that reaches the size limit an error for its writer, not a signal. Raises the limit of open
 /// files as far as the system allows.
@@ -119,3 +119,6 @@ pub fn prepare_process() {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
 }
+
+#[cfg(test)]
+mod tests;

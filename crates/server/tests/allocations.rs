@@ -125,6 +125,7 @@ fn job(handle: Handle, direction: Direction, parts: u32) -> Job {
         handle,
         direction,
         parts,
+        writer: None,
     }
 }
 

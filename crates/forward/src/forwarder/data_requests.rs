@@ -9,7 +9,7 @@ use crate::reply_table;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use tidegate_sched::{AppId, Direction, FileId, Input, Output, Request, RequestId, Time};
-use tidegate_wire::{Handle, Lens, Op, Outcome, Status};
+use tidegate_wire::{Caller, Handle, Lens, Op, Outcome, Status};
 
 /// The scheduler's name for extent number `index` of an outstanding request.
 fn request_id(key: Key, index: usize) -> RequestId {
@@ -273,8 +273,9 @@ impl Forwarder {
         }
     }
 
-    /// How many requests at the front can go to the back end in one call: they must be disjoint and
-    /// of one file. Requests of lost seats go apart from the others, to be refused together.
+    /// How many requests at the front can go to the back end in one call: they must be disjoint, of
+    /// one file, and if they write, of one writer. Requests of lost seats go apart from the others,
+    /// to be refused together.
     fn one_call(&self, requests: &[Request]) -> usize {
         let handle = |request: &Request| {
             let (key, index) = parts_of(request.id.0);
@@ -286,8 +287,29 @@ impl Forwarder {
             before.end() <= after.offset
                 && handle(before) == handle(after)
                 && lost(before) == lost(after)
+                && (before.direction == Direction::Read || self.has_one_writer(before, after))
         });
         1 + fits.count()
+    }
+
+    /// Whether two requests write on behalf of the same user.
+    fn has_one_writer(&self, one: &Request, other: &Request) -> bool {
+        let [one, other] = [one, other].map(|it| &self.requests[parts_of(it.id.0).0]);
+        let same = one.client == other.client && one.caller == other.caller;
+        let acting = |it: &Pending| self.acting(it.client, it.caller.clone());
+        same || acting(one) == acting(other)
+    }
+
+    /// On whose behalf the bytes of a request are written.
+    fn writer(&mut self, key: Key) -> Option<Caller> {
+        let pending = &mut self.requests[key];
+        let caller = match pending.op().data() {
+            // Its further extents may go in another call.
+            Some((_, extents)) if !extents.rest.is_empty() => pending.caller.clone(),
+            _ => pending.caller.take(),
+        };
+        let client = pending.client;
+        self.acting(client, caller)
     }
 
     fn start_io(&mut self, requests: &[Request]) {
@@ -311,11 +333,16 @@ impl Forwarder {
         let (key, index) = parts_of(requests[0].id.0);
         let (handle, _) = self.requests[key].extent(index);
         let direction = requests[0].direction;
+        let writer = match direction {
+            Direction::Read => None,
+            Direction::Write => self.writer(key),
+        };
         self.counters.calls[direction as usize] += 1;
         let job = Job::Io {
             handle,
             direction,
             parts,
+            writer,
         };
         self.start(Running::Io(ids), job);
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use tidegate_forward::{Access, Errno, IoPart, SlotId};
 use tidegate_sched::Direction;
-use tidegate_wire::Handle;
+use tidegate_wire::{Caller, Handle};
 
 /// Most buffers of one system call (the kernel's UIO_MAXIOV).
 const BUFFERS_MAX: usize = 1024;
@@ -31,7 +31,7 @@ pub(super) struct Meter {
 /// Moves the parts. Returns for each the number of bytes moved, or the error. Adjacent parts share
 /// a system call.
 pub(super) fn transfer(
-    route: &mut Route,
+    route: &mut Route<'_>,
     parts: &[IoPart],
     slots: &Slots,
     meter: &Meter,
@@ -117,7 +117,7 @@ fn run_end(parts: &[IoPart], begin: usize) -> usize {
 
 /// Moves one run. If a part fails, the parts after it are tried all the same.
 fn transfer_run(
-    route: &mut Route,
+    route: &mut Route<'_>,
     parts: &[IoPart],
     slices: &mut [&mut [u8]],
     results: &mut [Part],
@@ -194,7 +194,7 @@ fn ended_early(direction: Direction, within: usize, error: Access) -> Part {
 /// Makes one system call on one route. Returns the bytes moved; of a read, those that are the
 /// file's. None: the call must be repeated.
 fn call_by(
-    route: &mut Route,
+    route: &mut Route<'_>,
     way: &Way,
     (offset, parts): (u64, &[IoPart]),
     slices: &mut [&mut [u8]],
@@ -203,6 +203,9 @@ fn call_by(
     let (fd, direction) = (way.fd(), route.direction);
     if direction == Direction::Write {
         let _pass = route.pass(way);
+        if let Some((files, _)) = &route.files {
+            files.write_as(route.writer)?;
+        }
         // Earlier steps may have hung: another call of the job, opening the file, waiting for the
         // gate.
         let slices = match route.allowed(parts) {
@@ -257,10 +260,12 @@ fn call(
 }
 
 /// The descriptors of one job. Only the thread that made it may write by it.
-pub(super) struct Route {
+pub(super) struct Route<'a> {
     direction: Direction,
     /// Opens the buffered descriptor when it is first needed.
     files: Option<(PosixFiles, Handle)>,
+    /// On whose behalf data is written; None: of the forwarder itself.
+    writer: Option<&'a Caller>,
     buffered: Option<Arc<OwnedFd>>,
     direct: Option<Arc<Direct>>,
     gate: Option<Arc<Gate>>,
@@ -296,13 +301,14 @@ impl Way {
     }
 }
 
-impl Route {
+impl<'a> Route<'a> {
     /// The route to a file. Fails if the file cannot be opened.
     pub(super) fn find(
         files: &PosixFiles,
         handle: Handle,
         direction: Direction,
-    ) -> Result<Route, Access> {
+        writer: Option<&'a Caller>,
+    ) -> Result<Route<'a>, Access> {
         let (direct, gate) = files.direct_and_gate(handle, direction)?;
         let buffered = match &direct {
             Some(_) => None,
@@ -311,6 +317,7 @@ impl Route {
         Ok(Route {
             direction,
             files: Some((files.clone(), handle)),
+            writer,
             buffered,
             direct,
             gate,

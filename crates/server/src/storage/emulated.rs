@@ -137,6 +137,7 @@ impl Storage for Emulated {
             handle,
             direction,
             parts,
+            ..
         } = &work
         {
             let (handle, direction) = (*handle, *direction);

@@ -2,8 +2,8 @@
 
 use super::batch::{self, Meter, Route};
 use super::pages;
-use super::posix::Ends;
 use super::posix::dead::DeadMount;
+use super::posix::{Ends, give_up_reserves};
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
 use crate::lock::lock;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, RefusedJob, effect};
 use tidegate_net::Spin;
 use tidegate_sched::Direction;
-use tidegate_wire::{AskedSeat, Handle, Outcome};
+use tidegate_wire::{AskedSeat, Caller, Handle, Op, Outcome};
 
 /// Stands for the start time of a job on a thread that has no job.
 const IDLE: u64 = u64::MAX;
@@ -276,6 +276,9 @@ impl Drop for ThreadPool {
 impl Shared {
     /// What a thread does until the queue is closed and empty.
     fn work(&self, number: usize, mut files: PosixFiles) {
+        if let Err(error) = give_up_reserves() {
+            tracing::warn!(%error, "writes may use what file systems reserve for root");
+        }
         let mut spin = Spin::default();
         while let Some((job, work)) = self.next(&mut spin) {
             let failed = work.refused();
@@ -337,12 +340,18 @@ impl Shared {
             return work.refused().result(Access::NotHeld);
         }
         self.faults.job();
+        if !writes_data(&work)
+            && let Err(error) = files.act_as_itself()
+        {
+            return work.refused().result(error);
+        }
         match work {
             Job::Io {
                 handle,
                 direction,
                 parts,
-            } => self.transfer(files, handle, direction, &parts),
+                writer,
+            } => self.transfer(files, handle, direction, (&parts, writer.as_ref())),
             Job::Op {
                 caller,
                 op,
@@ -360,8 +369,11 @@ impl Shared {
                 let Some(bytes) = bytes.filter(|_| payload.is_some() == locked.is_some()) else {
                     return JobResult::Op(Err(Errno::EIO.into()));
                 };
+                files.writer = caller.clone().filter(|_| takes_room(&op)).map(Arc::new);
                 let (caller, reply_slot) = (caller.as_ref(), reply_slot.as_ref());
-                JobResult::Op(effect::perform(files, caller, &op, reply_slot, bytes))
+                let result = effect::perform(files, caller, &op, reply_slot, bytes);
+                files.writer = None;
+                JobResult::Op(result)
             }
             Job::Resolve { reply_slot } => {
                 self.operations.fetch_add(1, Ordering::Relaxed);
@@ -420,7 +432,7 @@ impl Shared {
         files: &PosixFiles,
         handle: Handle,
         direction: Direction,
-        parts: &[IoPart],
+        (parts, writer): (&[IoPart], Option<&Caller>),
     ) -> JobResult {
         let began = Instant::now();
         let meter = self.meter(direction);
@@ -432,7 +444,7 @@ impl Shared {
             let parts = vec![Ok(len)];
             return JobResult::Io { parts, device_ns };
         }
-        let parts = match Route::find(files, handle, direction) {
+        let parts = match Route::find(files, handle, direction, writer) {
             Ok(mut route) => batch::transfer(&mut route, parts, &self.slots, meter),
             Err(error) => vec![Err(error); parts.len()],
         };
@@ -466,6 +478,7 @@ impl CachedReads {
             handle,
             direction: Direction::Read,
             parts,
+            ..
         } = work
         else {
             return None;
@@ -518,6 +531,23 @@ fn seat_of(files: &PosixFiles, work: &Job) -> Option<u16> {
         Job::Closed { handle } => Some(files.seat_of(*handle)),
         Job::Io { .. } | Job::Persist { .. } | Job::Refused(_) => None,
     }
+}
+
+/// Whether the job writes data, for whose writer the thread is prepared right before the call.
+fn writes_data(work: &Job) -> bool {
+    let Job::Io { direction, .. } = work else {
+        return false;
+    };
+    *direction == Direction::Write
+}
+
+/// Whether the operation takes room on the back end through a descriptor of the forwarder. Others
+/// run with the caller's own rights.
+fn takes_room(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Append { .. } | Op::Fallocate { .. } | Op::CopyRange { .. }
+    )
 }
 
 /// Whether the job may run only while its seat is held here. A sync may follow after the seat was

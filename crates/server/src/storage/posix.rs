@@ -25,6 +25,7 @@ mod stamps;
 mod sys;
 mod whole_files;
 
+pub(super) use caller::give_up_reserves;
 pub(crate) use direct::Direct;
 pub(super) use ends::Ends;
 pub use export::{ExportError, ExportOptions, HIDDEN, Trust};
@@ -54,6 +55,9 @@ pub struct PosixFiles {
     /// Says whether the seat of a storage thread's current job is still held. The thread asks
     /// before each call that changes something.
     pub(super) permit: Permit,
+    /// On whose behalf the operation of a storage thread's current job takes room; None: of the
+    /// forwarder itself.
+    pub(super) writer: Option<Arc<Caller>>,
 }
 
 impl PosixFiles {
@@ -64,6 +68,7 @@ impl PosixFiles {
         Ok(PosixFiles {
             export: Arc::new(Export::open(dir, options)?),
             permit: Permit::default(),
+            writer: None,
         })
     }
 

@@ -9,6 +9,7 @@
 
 mod plan;
 mod ring;
+mod writers;
 
 pub use ring::UringRefused;
 
@@ -28,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno, IoPart, Job, JobId, JobResult};
 use tidegate_sched::Direction;
-use tidegate_wire::Handle;
+use tidegate_wire::{Caller, Handle};
 
 /// How long shutting down waits for the kernel to finish what it was given.
 const END_MAX: Duration = Duration::from_secs(30);
@@ -70,6 +71,7 @@ struct Task {
     handle: Handle,
     direction: Direction,
     parts: Vec<IoPart>,
+    writer: Option<Caller>,
     results: Vec<Result<u32, Access>>,
     /// Parts that the ring left undone, for the pool.
     again: Vec<usize>,
@@ -145,7 +147,7 @@ impl Uring {
         job: JobId,
         handle: Handle,
         direction: Direction,
-        parts: Vec<IoPart>,
+        (parts, writer): (Vec<IoPart>, Option<Caller>),
         plan: Plan,
     ) {
         self.faults.job();
@@ -160,6 +162,7 @@ impl Uring {
             direction,
             results: vec![Ok(0); parts.len()],
             parts,
+            writer,
             again: Vec::new(),
             pieces: plan.pieces,
             left: pieces,
@@ -190,11 +193,22 @@ impl Uring {
                 self.end_if_landed(at);
                 continue;
             }
+            let credentials = match task.direction {
+                Direction::Read => Ok(None),
+                Direction::Write => self.ring.credentials(&self.files, task.writer.as_ref()),
+            };
+            let Ok(credentials) = credentials else {
+                // A thread of the pool can take on the rights of any writer.
+                self.waiting.pop_front();
+                task.refused(number);
+                self.end_if_landed(at);
+                continue;
+            };
             let entry = task.pieces[number].entry(&task.direct, task.direction);
             let mark = (at as u64) << 32 | number as u64;
             // SAFETY: the task keeps memory, list of buffers and descriptor until the completion
             // with this mark was seen, and is leaked if that never comes.
-            if !unsafe { self.ring.push(entry, task.direction, mark) } {
+            if !unsafe { self.ring.push(entry, credentials, mark) } {
                 break;
             }
             self.waiting.pop_front();
@@ -251,6 +265,7 @@ impl Uring {
             handle: task.handle,
             direction: task.direction,
             parts: parts.collect(),
+            writer: task.writer,
         };
         let half = Half {
             results: task.results,
@@ -324,6 +339,7 @@ impl Storage for Uring {
             handle,
             direction,
             parts,
+            writer,
         } = work
         else {
             return self.pool.submit(job, work);
@@ -337,16 +353,18 @@ impl Storage for Uring {
                     handle,
                     direction,
                     parts,
+                    writer,
                 };
                 let result = work.refused().result(Errno::EAGAIN);
                 self.done.push(Completion { job, result });
             }
-            Some(plan) => self.start(job, handle, direction, parts, plan),
+            Some(plan) => self.start(job, handle, direction, (parts, writer), plan),
             None => {
                 let work = Job::Io {
                     handle,
                     direction,
                     parts,
+                    writer,
                 };
                 self.pool.submit(job, work);
             }

@@ -402,6 +402,7 @@ impl Process {
                 handle,
                 direction,
                 parts,
+                ..
             } => {
                 let parts = parts
                     .iter()

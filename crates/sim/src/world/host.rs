@@ -205,6 +205,7 @@ impl Host {
                 handle,
                 direction,
                 parts,
+                ..
             } => Started::At(self.serve(now, job, handle, direction, &parts)),
             Job::Op { op, .. } => Started::Now(JobResult::Op(Ok(match op {
                 Op::Fsync { .. } => Outcome::Done,

@@ -4,17 +4,18 @@ use super::*;
 use crate::storage::scratch::{Scratch, Tmpfs};
 use std::os::unix::fs::FileExt;
 
-impl Route {
+impl Route<'_> {
     /// The route by one given descriptor.
-    fn through(fd: OwnedFd, direction: Direction) -> Route {
+    fn through(fd: OwnedFd, direction: Direction) -> Route<'static> {
         Route::through_until(fd, direction, Ends::default())
     }
 
     /// The route by one given descriptor, for a file whose cached end is not believed.
-    fn through_until(fd: OwnedFd, direction: Direction, ends: Ends) -> Route {
+    fn through_until(fd: OwnedFd, direction: Direction, ends: Ends) -> Route<'static> {
         Route {
             direction,
             files: None,
+            writer: None,
             buffered: Some(Arc::new(fd)),
             direct: None,
             gate: None,
@@ -24,12 +25,12 @@ impl Route {
     }
 
     /// The same route, with another fence.
-    fn fenced(self, fence: Fence) -> Route {
+    fn fenced(self, fence: Fence) -> Self {
         Route { fence, ..self }
     }
 
     /// The same route, for a file on which other calls run at the same time.
-    fn gated(self, gate: Arc<Gate>) -> Route {
+    fn gated(self, gate: Arc<Gate>) -> Self {
         let gate = Some(gate);
         Route { gate, ..self }
     }
@@ -45,7 +46,7 @@ fn part(offset: u64, len: u32, slot: u32, slot_offset: u32) -> IoPart {
     }
 }
 
-fn through(fd: &OwnedFd, direction: Direction) -> Route {
+fn through(fd: &OwnedFd, direction: Direction) -> Route<'static> {
     Route::through(fd.try_clone().expect("descriptor"), direction)
 }
 

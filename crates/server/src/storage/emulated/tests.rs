@@ -79,6 +79,7 @@ fn data_jobs_take_the_devices_time_one_after_another() {
                 handle: file,
                 direction: Direction::Write,
                 parts,
+                writer: None,
             },
         );
     }
@@ -132,6 +133,7 @@ fn shutdown_waits_for_the_device() {
                 handle,
                 direction: Direction::Read,
                 parts,
+                writer: None,
             },
         );
     }

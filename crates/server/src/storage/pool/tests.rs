@@ -63,6 +63,7 @@ impl Rig {
             handle,
             direction,
             parts: vec![part],
+            writer: None,
         }
     }
 
@@ -226,6 +227,7 @@ fn a_lost_seat_is_closed_to_its_own_parts_alone() {
         handle: file,
         direction: Direction::Write,
         parts: parts.collect(),
+        writer: None,
     };
     rig.pool.submit(JobId(1), work);
     let all = [Ok(1000), Err(Access::NotHeld), Ok(1000)];
@@ -241,7 +243,7 @@ fn a_first_write_does_not_begin_when_the_file_took_too_long_to_open() {
     let file = rig.create(b"data");
     rig.slots.open(SlotId(1), 4096);
     let files = rig.files.clone().fenced(&rig.fence);
-    let mut route = Route::find(&files, file, Direction::Write).expect("opened");
+    let mut route = Route::find(&files, file, Direction::Write, None).expect("opened");
     // It has hung there for as long as a lease lasts.
     rig.fence.opens_until(tidegate_sched::Time(0));
     let part = IoPart {

@@ -1,11 +1,16 @@
 //! Acts for a caller: a storage thread takes on the caller's ids for one operation.
 //!
-//! Only the *effective* ids of the thread change, by raw system calls that concern one thread.
-//! Leaving effective uid 0 also clears every effective capability. So the kernel decides as for the
-//! caller itself: no trusted attributes, no device nodes, no reserved blocks, and set-uid bits are
-//! cleared as on a local file system. Data is written by threads of root through descriptors of
-//! root, whoever has written it. For that the threads give up `CAP_FSETID`, so that the kernel
-//! clears the set-id bits as of any file that is written to.
+//! For operations on names and attributes only the *effective* ids of the thread change, by raw
+//! system calls that concern one thread. Leaving effective uid 0 also clears every effective
+//! capability. So the kernel decides as for the caller itself: no trusted attributes, no device
+//! nodes, no reserved blocks, and set-uid bits are cleared as on a local file system.
+//!
+//! Data is written through descriptors that the forwarder has opened, by a thread with the writer's
+//! *file system* uid and groups. That gives up the capabilities over files, `CAP_FSETID` among
+//! them, so the kernel clears the set-id bits of a file that is written to. It also grants no room
+//! that file systems reserve for root. Threads that write have no `CAP_SYS_RESOURCE` at all, with
+//! which the kernel ignores quotas and reserves. Where root itself writes, only `CAP_FSETID` goes.
+//! The file system uid stays after the call, because the next write is often for the same user.
 
 use super::sys::{Done, no};
 use rustix::process::{Gid, Uid, getgroups};
@@ -22,11 +27,19 @@ pub(super) struct Own {
     groups: Vec<u32>,
 }
 
+/// As whom the kernel sees a thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rights {
+    /// Not known: a thread inherits the rights of the thread that started it.
+    Unknown,
+    /// The forwarder's, with all its capabilities; or those of the caller for whom it acts.
+    Own,
+    /// Those of a user who writes data.
+    Writer(u32),
+}
+
 thread_local! {
-    /// Whether the thread's effective capabilities include `CAP_FSETID`, if it may have that at
-    /// all. Unknown at first, because a thread inherits the capabilities of the thread that started
-    /// it.
-    static KEEPS_SET_ID: Cell<Option<bool>> = const { Cell::new(None) };
+    static RIGHTS: Cell<Rights> = const { Cell::new(Rights::Unknown) };
 }
 
 /// While this exists the thread has the caller's uid.
@@ -69,29 +82,62 @@ impl Own {
             return Ok(Acting { own: None });
         }
         let Some(caller) = caller else {
-            keep_set_id(true)?;
+            self.act_as_itself()?;
             self.join_groups(self.gid.as_raw(), &self.groups)?;
             return Ok(Acting { own: None });
         };
-        if caller.uid == u32::MAX || caller.gid == u32::MAX {
-            return Err(Errno::EINVAL.into());
-        }
+        check(caller)?;
         self.join_groups(caller.gid, &caller.groups)?;
-        if caller.uid == self.uid.as_raw() {
-            keep_set_id(true)?;
+        if caller.uid == self.uid() {
+            self.act_as_itself()?;
             return Ok(Acting { own: None });
         }
         set_thread_res_uid(None, Uid::from_raw(caller.uid), None).map_err(no)?;
+        RIGHTS.set(Rights::Own);
         Ok(Acting { own: Some(self) })
     }
 
-    /// Prepares the thread to write data: files that it writes to lose their set-id bits, until the
-    /// thread next acts for a caller.
-    pub(super) fn write_as_anybody(&self) -> Done<()> {
-        match self.acts_for_callers() {
-            true => keep_set_id(false),
-            false => Ok(()),
+    /// Prepares the thread to write data for this user, None being the forwarder itself, until the
+    /// thread next acts otherwise.
+    pub(super) fn write_as(&self, writer: Option<&Caller>) -> Done<()> {
+        if !self.acts_for_callers() {
+            return Ok(());
         }
+        let (uid, gid, groups) = match writer {
+            Some(writer) => {
+                check(writer)?;
+                (writer.uid, writer.gid, &writer.groups[..])
+            }
+            None => (self.uid(), self.gid.as_raw(), &self.groups[..]),
+        };
+        self.join_groups(gid, groups)?;
+        if RIGHTS.get() == Rights::Writer(uid) {
+            return Ok(());
+        }
+        if uid == self.uid() {
+            self.act_as_itself()?;
+            keep_set_id(false)?;
+        } else {
+            RIGHTS.set(Rights::Unknown);
+            set_file_system_uid(uid)?;
+        }
+        RIGHTS.set(Rights::Writer(uid));
+        Ok(())
+    }
+
+    /// Gives the thread the forwarder's own rights again if it has those of a writer.
+    pub(super) fn act_as_itself(&self) -> Done<()> {
+        let before = RIGHTS.get();
+        if !self.acts_for_callers() || before == Rights::Own {
+            return Ok(());
+        }
+        // Coming back to file system uid 0 makes the permitted capabilities over files effective.
+        set_file_system_uid(self.uid())?;
+        if before == Rights::Unknown || before == Rights::Writer(self.uid()) {
+            keep_set_id(true)?;
+        }
+        RIGHTS.set(Rights::Own);
+        Ok(())
     }
 
     /// Gives the thread a group and supplementary groups. They stay after the operation, because
@@ -127,15 +173,12 @@ impl Drop for Acting<'_> {
         // rights must not go on.
         set_thread_res_uid(None, own.uid, None).expect("real uid is root's");
         // Coming back to uid 0 makes all permitted capabilities effective.
-        KEEPS_SET_ID.set(Some(true));
+        RIGHTS.set(Rights::Own);
     }
 }
 
 /// Makes `CAP_FSETID` effective for this thread, if it is permitted, or not effective.
 fn keep_set_id(keep: bool) -> Done<()> {
-    if KEEPS_SET_ID.get() == Some(keep) {
-        return Ok(());
-    }
     let mut sets = capabilities(None).map_err(no)?;
     let before = sets.effective;
     let set_id = sets.permitted & CapabilitySet::FSETID;
@@ -143,6 +186,42 @@ fn keep_set_id(keep: bool) -> Done<()> {
     if sets.effective != before {
         set_capabilities(None, sets).map_err(no)?;
     }
-    KEEPS_SET_ID.set(Some(keep));
     Ok(())
+}
+
+/// Gives up, for this thread and those that it starts, the capability with which the kernel ignores
+/// quotas and the reserves of file systems.
+pub(in crate::storage) fn give_up_reserves() -> rustix::io::Result<()> {
+    let mut sets = capabilities(None)?;
+    let none = sets.permitted | sets.inheritable;
+    if none.contains(CapabilitySet::SYS_RESOURCE) {
+        sets.effective -= CapabilitySet::SYS_RESOURCE;
+        sets.permitted -= CapabilitySet::SYS_RESOURCE;
+        sets.inheritable -= CapabilitySet::SYS_RESOURCE;
+        set_capabilities(None, sets)?;
+    }
+    Ok(())
+}
+
+/// Sets the uid by which the kernel judges accesses to files, of this thread alone.
+fn set_file_system_uid(uid: u32) -> Done<()> {
+    // SAFETY: both calls change or tell one number of this thread's credentials. The second one
+    // asks for an id that no user has, which the kernel refuses, and tells the present one.
+    let now = unsafe {
+        libc::setfsuid(uid);
+        libc::setfsuid(u32::MAX)
+    };
+    match now as u32 == uid {
+        true => Ok(()),
+        false => Err(Errno::EPERM.into()),
+    }
+}
+
+/// Refuses the id 2^32 - 1, which stands for "no change" in the kernel's calls.
+fn check(caller: &Caller) -> Done<()> {
+    let ids = [caller.uid, caller.gid];
+    match ids.iter().chain(&caller.groups).any(|id| *id == u32::MAX) {
+        true => Err(Errno::EINVAL.into()),
+        false => Ok(()),
+    }
 }

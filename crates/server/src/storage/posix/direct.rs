@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_sched::Direction;
-use tidegate_wire::Handle;
+use tidegate_wire::{Caller, Handle};
 
 /// The alignment used where the kernel does not tell what is needed, in bytes: more than any device
 /// needs.
@@ -169,23 +169,26 @@ impl PosixFiles {
         }
         let known = self.export.known(handle)?;
         let direct = self.export.direct_fd(&known, direction);
-        if direction == Direction::Write {
-            self.export.own.write_as_anybody()?;
-        }
         Ok((direct, Some(known.gate.clone())))
     }
 
-    /// Runs `act` with the credentials that writes of data have, which the kernel may then keep.
-    /// None if credentials play no part here.
-    pub(crate) fn as_writer<T>(&self, act: impl FnOnce() -> T) -> std::io::Result<Option<T>> {
-        if !self.export.own.acts_for_callers() {
-            return Ok(None);
-        }
+    /// Whether writes of data have the credentials of their writers.
+    pub(crate) fn has_writers(&self) -> bool {
+        self.export.own.acts_for_callers()
+    }
+
+    /// Runs `act` with the credentials that writes for this user have, which the kernel may then
+    /// keep.
+    pub(crate) fn as_writer<T>(
+        &self,
+        writer: Option<&Caller>,
+        act: impl FnOnce() -> T,
+    ) -> std::io::Result<T> {
         let failed = super::as_io_error;
-        self.export.own.write_as_anybody().map_err(failed)?;
+        self.export.own.write_as(writer).map_err(failed)?;
         let done = act();
         drop(self.export.own.act_as(None).map_err(failed)?);
-        Ok(Some(done))
+        Ok(done)
     }
 
     /// Opens a nameless file in the hidden folder for direct I/O, on which it is tried.

@@ -273,7 +273,9 @@ impl Export {
     }
 
     /// Opens the file behind a descriptor once more, whatever its name is now.
+    /// With the rights of whom the thread acts for, and never with those of a writer.
     pub(super) fn reopen(&self, fd: impl AsFd, flags: OFlags) -> Done<OwnedFd> {
+        self.own.act_as_itself()?;
         let path = sys::proc_path(fd);
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         match rustix::fs::open(&path, flags, Mode::empty()) {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_forward::Errno;
 use tidegate_sched::Direction;
-use tidegate_wire::Handle;
+use tidegate_wire::{Caller, Handle};
 
 /// The number of buckets of the table. Each bucket has a lock of its own.
 const BUCKETS: usize = 16;
@@ -89,14 +89,14 @@ impl PosixFiles {
         data.read.clone()
     }
 
-    /// The descriptor that reads or writes a file's data. Only the thread that asked may write by
-    /// it.
+    /// The descriptor that reads or writes a file's data. A thread that writes by it must first be
+    /// prepared by [`PosixFiles::write_as`].
     pub(crate) fn data_fd(&self, handle: Handle, direction: Direction) -> Done<Arc<OwnedFd>> {
         let known = self.export.known(handle)?;
         match direction {
             Direction::Read if known.kind == sys::DIRECTORY => Err(Errno::EISDIR.into()),
             Direction::Read => self.read_fd(&known),
-            Direction::Write => self.writing_fd(&known),
+            Direction::Write => self.write_fd(&known),
         }
     }
 
@@ -136,11 +136,22 @@ impl PosixFiles {
         Ok(known.data().write.get_or_insert(fd).clone())
     }
 
-    /// The descriptor that writes a file's data. The calling thread is prepared to use it.
+    /// The descriptor that writes a file's data. The calling thread is prepared to use it for the
+    /// writer of its job.
     pub(super) fn writing_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
         let fd = self.write_fd(known)?;
-        self.export.own.write_as_anybody()?;
+        self.write_as(self.writer.as_deref())?;
         Ok(fd)
+    }
+
+    /// Prepares the calling thread to write data for a user; None being the forwarder itself.
+    pub(crate) fn write_as(&self, writer: Option<&Caller>) -> Done<()> {
+        self.export.own.write_as(writer)
+    }
+
+    /// Ends what [`PosixFiles::write_as`] began.
+    pub(crate) fn act_as_itself(&self) -> Done<()> {
+        self.export.own.act_as_itself()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The ring and its table of registered buffers: makes the ring and tries it at the start, and
 //! explains whatever forbids it.
 
+use super::writers::Writers;
 use crate::storage::slots::{Memory, SlotBuffer};
 use crate::storage::{PosixFiles, SlotBytes};
 use io_uring::squeue::Entry;
@@ -10,7 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tidegate_sched::Direction;
+use tidegate_wire::Caller;
 
 /// How long the trial may take.
 const TRIAL_MAX: Duration = Duration::from_secs(10);
@@ -48,8 +49,7 @@ pub enum UringRefused {
 pub(super) struct Ring {
     pub(super) uring: IoUring,
     pub(super) registered: Registered,
-    /// The kernel's number of the credentials that writes use; None: those of the process.
-    writer: Option<u16>,
+    writers: Writers,
 }
 
 impl Ring {
@@ -73,14 +73,10 @@ impl Ring {
         if probed.is_err() || !needed.iter().all(|code| known.is_supported(*code)) {
             return Err(UringRefused::Old);
         }
-        // Writes take set-id bits away as those of the pool's threads do, whichever thread of the
-        // kernel carries them out.
-        let writer = files.as_writer(|| uring.submitter().register_personality());
-        let writer = writer.and_then(Option::transpose);
         let mut ring = Ring {
             registered: Registered::new(&uring),
             uring,
-            writer: writer.map_err(UringRefused::Trial)?,
+            writers: Writers::default(),
         };
         ring.try_on(files).map_err(UringRefused::Trial)?;
         Ok(ring)
@@ -91,16 +87,31 @@ impl Ring {
         self.uring.as_raw_fd()
     }
 
+    /// The kernel's number of the credentials that writes for this user have; None: those of the
+    /// process.
+    pub(super) fn credentials(
+        &mut self,
+        files: &PosixFiles,
+        writer: Option<&Caller>,
+    ) -> io::Result<Option<u16>> {
+        self.writers.number(&mut self.uring, files, writer, submit)
+    }
+
     /// Queues a call. False if there is no room before the next [`Ring::submit`].
     ///
     /// # Safety
     ///
     /// The memory that the entry points to stays valid until the completion with this mark was
     /// taken.
-    pub(super) unsafe fn push(&mut self, entry: Entry, direction: Direction, mark: u64) -> bool {
+    pub(super) unsafe fn push(
+        &mut self,
+        entry: Entry,
+        credentials: Option<u16>,
+        mark: u64,
+    ) -> bool {
         let mut entry = entry.user_data(mark);
-        if let (Direction::Write, Some(writer)) = (direction, self.writer) {
-            entry = entry.personality(writer);
+        if let Some(credentials) = credentials {
+            entry = entry.personality(credentials);
         }
         // SAFETY: promised by the caller.
         unsafe { self.uring.submission().push(&entry) }.is_ok()
@@ -108,16 +119,7 @@ impl Ring {
 
     /// Submits the queued calls to the kernel.
     pub(super) fn submit(&mut self) -> io::Result<()> {
-        loop {
-            if self.uring.submission().is_empty() {
-                return Ok(());
-            }
-            match self.uring.submit() {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        submit(&mut self.uring)
     }
 
     /// The next completion: its mark, and the number of bytes or a negative errno.
@@ -144,9 +146,10 @@ impl Ring {
         let write = opcode::Write::new(fd, page.start(), len as u32).build();
         let back = SlotBytes::zeroed(len);
         let read = opcode::Read::new(fd, back.start(), len as u32).build();
-        for (entry, direction) in [(write, Direction::Write), (read, Direction::Read)] {
+        let credentials = self.credentials(files, None)?;
+        for (entry, credentials) in [(write, credentials), (read, None)] {
             // SAFETY: both pages outlive the call, or are leaked below.
-            let _ = unsafe { self.push(entry, direction, 0) };
+            let _ = unsafe { self.push(entry, credentials, 0) };
             self.wait(TRIAL_MAX);
             match self.next() {
                 Some((_, moved)) if moved == len as i32 => {}
@@ -163,6 +166,20 @@ impl Ring {
         match *page == *back {
             true => Ok(()),
             false => Err(io::Error::other("a page came back changed")),
+        }
+    }
+}
+
+/// Submits the queued calls of a ring to the kernel.
+fn submit(uring: &mut IoUring) -> io::Result<()> {
+    loop {
+        if uring.submission().is_empty() {
+            return Ok(());
+        }
+        match uring.submit() {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }

@@ -112,6 +112,7 @@ impl Rig {
             handle: self.file,
             direction,
             parts,
+            writer: None,
         }
     }
 
@@ -291,10 +292,8 @@ fn whole_pages_take_the_ring_and_others_the_pool() {
         return;
     };
     let root = files.root().expect("root").handle;
-    let file = files
-        .create(None, root, b"file", 0o644)
-        .expect("create")
-        .handle;
+    let made = files.create(None, root, b"file", 0o644).expect("create");
+    let file = made.handle;
     slots.open(SlotId(1), 1 << 20);
     slots.open(SlotId(2), 1 << 20);
     let run = |uring: &mut Uring, direction, parts: Vec<IoPart>| {
@@ -302,6 +301,7 @@ fn whole_pages_take_the_ring_and_others_the_pool() {
             handle: file,
             direction,
             parts,
+            writer: None,
         };
         let before = uring.rung;
         uring.submit(JobId(7), work);
@@ -347,6 +347,7 @@ fn whole_pages_take_the_ring_and_others_the_pool() {
         handle: file,
         direction: Direction::Read,
         parts: vec![large(1)],
+        writer: None,
     };
     uring.submit(JobId(8), work);
     drop(busy);
@@ -402,6 +403,7 @@ fn the_kernel_is_given_nothing_of_a_seat_that_is_lost() {
                 ..part(u64::from(number) << 16, 4096, 1, number * 4096)
             })
             .collect(),
+        writer: None,
     };
     // The first call of a file opens its descriptors, so it is the pool's.
     uring.submit(JobId(1), io([0, 0]));

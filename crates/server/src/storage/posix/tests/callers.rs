@@ -149,6 +149,25 @@ fn the_kernel_judges_as_it_would_for_the_caller() {
 }
 
 #[test]
+fn the_id_that_means_no_change_is_refused() {
+    let Some(mut rig) = shared_rig("acting for callers") else {
+        return;
+    };
+    let no = u32::MAX;
+    for who in [
+        caller(no, 2001, &[]),
+        caller(1001, no, &[]),
+        caller(1001, 2001, &[no]),
+        caller(0, 0, &[5, no]),
+    ] {
+        let made = rig.files.create(Some(&who), rig.root, b"file", 0o644);
+        assert_eq!(made, Err(errno(22)), "{who:?}");
+        assert_eq!(rig.files.write_as(Some(&who)), Err(errno(22)), "{who:?}");
+    }
+    rig.files.act_as_itself().expect("it is root");
+}
+
+#[test]
 fn the_sticky_bit_guards_names_in_a_shared_directory() {
     let Some(mut rig) = shared_rig("acting for callers") else {
         return;

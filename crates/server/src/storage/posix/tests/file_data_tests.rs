@@ -254,6 +254,7 @@ fn a_full_disk_fails_the_parts_that_did_not_fit() {
             handle: file,
             direction: Direction::Write,
             parts,
+            writer: None,
         },
     );
     pool.shutdown();

@@ -1,0 +1,130 @@
+//! The capabilities of a forwarder: at its start it gives up, for good, all that it does not need.
+//!
+//! A forwarder that is no longer root of everything does less harm when somebody takes it over. It
+//! also writes with no more room than users have: see [`crate::storage`].
+
+use crate::config::{Address, Config};
+use rustix::thread::CapabilitySet;
+use rustix::thread::{CapabilitySets, capabilities, set_capabilities};
+use tidegate_net::Place;
+
+/// What a forwarder of root keeps.
+const KEPT: &[CapabilitySet] = &[
+    // Operations of any user's files: the forwarder opens them with its own rights, and root's
+    // requests are carried out with root's rights.
+    CapabilitySet::CHOWN,
+    CapabilitySet::DAC_OVERRIDE,
+    CapabilitySet::DAC_READ_SEARCH,
+    CapabilitySet::FOWNER,
+    CapabilitySet::FSETID,
+    // Device nodes, capabilities of files and `trusted.` attributes, which root's requests make.
+    // Without SYS_ADMIN the pipes of large reads would also be counted against a limit.
+    CapabilitySet::MKNOD,
+    CapabilitySet::SETFCAP,
+    CapabilitySet::SYS_ADMIN,
+    // To take on a caller's ids.
+    CapabilitySet::SETUID,
+    CapabilitySet::SETGID,
+    // Memory that io_uring and libfabric pin.
+    CapabilitySet::IPC_LOCK,
+];
+
+/// Gives up what this thread, and the threads and programs that it starts, do not need. Must be
+/// called after limits were raised and before other threads start. A forwarder that is not root
+/// keeps only what its addresses and its pinned memory need. Logs what fails.
+pub(crate) fn give_up_unneeded(config: &Config) {
+    let needed = needed(config, rustix::process::geteuid().is_root());
+    if let Err(error) = keep(needed) {
+        tracing::warn!(%error, "this forwarder keeps capabilities that it does not need");
+    }
+}
+
+fn needed(config: &Config, is_root: bool) -> CapabilitySet {
+    let mut needed = match is_root {
+        true => KEPT.iter().copied().collect(),
+        false => CapabilitySet::IPC_LOCK,
+    };
+    if config.listen.iter().any(is_privileged) {
+        needed |= CapabilitySet::NET_BIND_SERVICE;
+    }
+    needed
+}
+
+/// Whether only a privileged process may listen there.
+fn is_privileged(address: &Address) -> bool {
+    let Place::Tcp(host_port) = &address.place else {
+        return false;
+    };
+    let port = host_port.rsplit_once(':').map(|(_, port)| port.parse());
+    matches!(port, Some(Ok(1..1024_u16)))
+}
+
+fn keep(needed: CapabilitySet) -> rustix::io::Result<()> {
+    let before = capabilities(None)?;
+    let kept = before.permitted & needed;
+    // Bounds what a program could get back that this process starts; takes SETPCAP.
+    if before.effective.contains(CapabilitySet::SETPCAP) {
+        for one in (!needed).iter() {
+            // Unknown to an older kernel.
+            if rustix::thread::capability_is_in_bounding_set(one).unwrap_or(false) {
+                rustix::thread::remove_capability_from_bounding_set(one)?;
+            }
+        }
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    let sets = CapabilitySets {
+        effective: before.effective & kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets)?;
+    // No program that this process starts gains rights by its file.
+    rustix::thread::set_no_new_privs(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Source;
+
+    const SECRET: &str = "secret_file = \"/tmp/secret\"\n";
+
+    fn needs_a_privileged_port(listen: &str) -> bool {
+        let text = format!("export = \"/tmp\"\nlisten = [\"{listen}\"]\n{SECRET}");
+        let source = Source::parse(&text, "test").expect("TOML");
+        let config = Config::from_source(source).expect("right");
+        needed(&config, true).contains(CapabilitySet::NET_BIND_SERVICE)
+    }
+
+    #[test]
+    fn only_a_privileged_port_needs_a_capability_of_the_network() {
+        assert!(needs_a_privileged_port("tcp:127.0.0.1:600"));
+        assert!(!needs_a_privileged_port("tcp:127.0.0.1:4600"));
+        assert!(!needs_a_privileged_port("unix:/tmp/socket"));
+    }
+
+    #[test]
+    fn what_is_not_needed_is_gone_for_good() {
+        // In a thread of its own, for capabilities belong to threads.
+        let thread = std::thread::spawn(|| {
+            let before = capabilities(None).expect("they are told").permitted;
+            let needed = KEPT.iter().copied().collect();
+            keep(needed).expect("giving up is always allowed");
+            let sets = capabilities(None).expect("they are told");
+            assert_eq!(sets.permitted, before & needed);
+            assert!(!sets.permitted.contains(CapabilitySet::SYS_RESOURCE));
+            assert!(sets.inheritable.is_empty());
+            if before.contains(CapabilitySet::SETPCAP) {
+                let has = rustix::thread::capability_is_in_bounding_set;
+                assert_eq!(has(CapabilitySet::SYS_RESOURCE), Ok(false));
+                assert_eq!(has(CapabilitySet::SETUID), Ok(true));
+            }
+            let again = CapabilitySets {
+                permitted: before,
+                ..sets
+            };
+            assert!(before == sets.permitted || set_capabilities(None, again).is_err());
+        });
+        thread.join().expect("it does not panic");
+    }
+}
