@@ -145,12 +145,12 @@ def split(c):
     """A forwarder that lost its locks at the back end does not go on beside the one that took them."""
     exclude_for = 60
     c.serve_all_seats()
-    # New files lie in any seat: of so many, some in that which changes hands, but for one run in 10,000.
-    names = [f"split{number}" for number in range(24)]
+    # Only what lies in the seat that changes hands can be held twice.
+    locked = [path for path in c.files_of_every_seat(c.agent(0), c.tide + "/split{}-ofd", 24, lambda _: b"")
+              if c.owner_of(c.agent(0).stat(path).st_ino) == 0][:4]
+    names = [os.path.basename(path).removesuffix("-ofd") for path in locked]
     for name in names:
-        for path in (name, name + "-ofd"):
-            c.agent(0).write_file(f"{c.tide}/{path}", b"")
-    names = [name for name in names if c.owner_of(inode_of(c, name + "-ofd")) == 0][:4]
+        c.agent(0).write_file(f"{c.tide}/{name}", b"")
     c.cut("io0", "st0")
     settle(70, "the back end drops the locks of a client that it lost")
     c.world.heal()
@@ -175,10 +175,6 @@ def split(c):
     for path in paths:
         for node in c.compute:
             node.run("python3", "-B", c.program("append.py"), "check", path, "cn0:60", "cn1:60")
-
-
-def inode_of(c, name):
-    return c.agent(0).stat(f"{c.tide}/{name}").st_ino
 
 
 @check(DISTRIBUTED)
@@ -222,9 +218,8 @@ def comes_back(c):
 @check(DISTRIBUTED)
 def cut_off_idle(c):
     """A forwarder is cut from the store while nobody asks it; what is asked then, and on, is served."""
-    agents, paths = [c.agent(0), c.agent(1)], [f"{c.tide}/idle{number}" for number in range(12)]
-    for number, path in enumerate(paths):
-        agents[0].write_file(path, pattern(number, 100_000))
+    agents = [c.agent(0), c.agent(1)]
+    paths = c.files_of_every_seat(agents[0], c.tide + "/idle{}", 12, lambda number: pattern(number, 100_000))
     c.cut("io0", "st0")
     settle(20, "its lease runs out, and it waits for its seat")
     began, longest = time.monotonic(), 0.0
@@ -359,10 +354,10 @@ def full_store(c):
     """No room at the back end: writes are told; reading, removing and changes of hands go on; then all."""
     one, other, folder = c.agent(0), c.agent(1), c.tide + "/full"
     one.mkdir(folder)
-    kept, cut = [f"{folder}/kept{number}" for number in range(12)], folder + "/cut"
-    gone = [f"{folder}/gone{number}" for number in range(12)]
-    for number, path in enumerate([cut, *kept, *gone]):
-        one.write_file(path, pattern(number, 1 << 20))
+    cut, gone = folder + "/cut", [f"{folder}/gone{number}" for number in range(12)]
+    kept = c.files_of_every_seat(one, folder + "/kept{}", 12, lambda number: pattern(number + 1, 1 << 20))
+    for path in (cut, *gone):
+        one.write_file(path, pattern(0, 1 << 20))
     settle(float(TTL_MS or 8000) / 1000, "renewals, with what the next takings need")
     c.backend.fill()
     refused = None

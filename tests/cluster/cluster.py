@@ -272,8 +272,22 @@ class Cluster:
         """A client asks for something of every seat, so that a dead forwarder's are taken."""
         agent, folder = self.agent(client), self.tide + "/of-every-seat"
         agent.makedirs(folder, exist_ok=True)
-        for number in range(4 * len(self.io)):
-            agent.write_file(f"{folder}/{number}", b"x", sync=False)
+        self.files_of_every_seat(agent, folder + "/{}", 4 * len(self.io), sync=False)
+
+    def files_of_every_seat(self, agent, path, least, content=lambda number: b"x", sync=True):
+        """Makes files, `path` with a number for its {}: at least so many, and on until every seat has one.
+
+        The back end gives each file its inode, and that decides on the file's seat. A fixed number of
+        files may all lie with other seats than the one that a check is about. Returns their paths.
+        """
+        paths, missing = [], set(range(len(self.io)))
+        while missing or len(paths) < least:
+            if len(paths) >= least + 40 * len(self.io):
+                raise Failed(f"{path}: of {len(paths)} files there is no file of seats {str(sorted(missing))[1:-1]}")
+            paths.append(path.format(len(paths)))
+            agent.write_file(paths[-1], content(len(paths) - 1), sync=sync)
+            missing.discard(self.owner_of(agent.stat(paths[-1]).st_ino))
+        return paths
 
     def taken_by(self, seat):
         """The forwarder that took a seat last, or None."""

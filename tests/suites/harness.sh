@@ -1,6 +1,6 @@
 #!/bin/bash
 # What judges: two plain directories agree and every planted difference is found; `make check` goes on
-# after a part that failed, and names it.
+# after a part that failed, and names it; a cluster's bed asks for each seat that it says it asks for.
 . "$(dirname "$0")/../lib.sh"
 compare=$REPO/tests/programs/compare planted=$REPO/tests/programs/selftest
 mkdir -p "$WORK/first" "$WORK/second"
@@ -40,4 +40,32 @@ check "it fails" test $code = 1
 check "it goes on after the first" grep -qx "make check: 2 of 3 parts failed; .*" "$WORK/out"
 check "it names the test at its end" grep -qx "      test frame::tests::planted" <(tail -n 4 "$WORK/out")
 check "and what was not compiled" grep -q "tidegate-wire" <(tail -n 4 "$WORK/out")
+
+note "new files of a cluster's bed whose inodes leave a seat out for long"
+# Inode 3399841 and the eleven after it lie with two seats of three.
+cat > "$WORK/seats.py" <<'END'
+import sys
+sys.path.insert(0, sys.argv[1])
+from types import SimpleNamespace
+from cluster import Cluster
+
+class Agent:
+    def __init__(self, step):
+        self.step, self.inodes = step, {}
+    def makedirs(self, *_, **__):
+        pass
+    def write_file(self, path, data, sync=True):
+        self.inodes.setdefault(path, 3399841 + self.step * len(self.inodes))
+    def stat(self, path):
+        return SimpleNamespace(st_ino=self.inodes[path])
+
+bed, agent = Cluster.__new__(Cluster), Agent(int(sys.argv[2]))
+bed.io, bed.tide, bed.agent = [None] * 3, "/tide", lambda _: agent
+bed.serve_all_seats()
+asked = {bed.owner_of(inode) for inode in agent.inodes.values()}
+sys.exit(f"asked for seats {sorted(asked)}" if asked != {0, 1, 2} else 0)
+END
+check "every seat is asked for" python3 -B "$WORK/seats.py" "$REPO/tests/cluster" 1
+check "a bed that finds no file of a seat fails, and names the seat" \
+  grep -q "^nodes.Failed: .*no file of seats 0, 1$" <(python3 -B "$WORK/seats.py" "$REPO/tests/cluster" 0 2>&1)
 verdict
