@@ -213,7 +213,8 @@ impl Dsfq {
         Next {
             cost_ns,
             delay_ns_max: cost_ns.saturating_mul(parts) / self.local_min_percent,
-            deadline: edf::deadline(request, entry.ready, self.target(request)),
+            // What a client asks for is no reason to pass over somebody else's reservation.
+            deadline: entry.ready.0.saturating_add(self.target(request).ns),
         }
     }
 

@@ -2,8 +2,13 @@
 //!
 //! The lower level of the two-level scheduler (SARC/AVATAR: Zhang et al., TOS'06; in vPFS's
 //! position paper over DSFQ). A request's deadline is its arrival and its application's latency
-//! target, or what its client asked for if that is sooner. How many run at once is decided by
-//! feedback, see `depth`, up to the scheduler's own depth.
+//! target. How many run at once is decided by feedback, see `depth`, up to the scheduler's own
+//! depth.
+//!
+//! A sooner deadline that a client asks for is the client's word. It counts among the requests of
+//! its own application: the most urgent one takes the place of the one that would be next, which
+//! takes its place. So the places that an application has among the others are those of its target,
+//! whatever it asks for.
 
 use crate::depth::Feedback;
 use crate::flat_btree::FlatBTree;
@@ -51,8 +56,22 @@ struct Edf {
     feedback: Option<Feedback>,
     /// By deadline and arrival.
     by_deadline: FlatBTree<(u64, u64, Index), ()>,
-    /// By request: its deadline.
-    deadlines: Vec<u64>,
+    /// Requests whose clients asked for a sooner deadline, by application, that deadline and
+    /// arrival.
+    by_urgency: FlatBTree<(u64, u64, u64, Index), ()>,
+    /// By request.
+    deadlines: Vec<Deadline>,
+}
+
+/// When a request should be done.
+#[derive(Clone, Copy, Default)]
+struct Deadline {
+    /// By its place among all requests.
+    place: u64,
+    /// By its own target.
+    own: u64,
+    /// By its client's word, if that is sooner; else the same.
+    asked: u64,
 }
 
 /// The option `latency_ms`.
@@ -78,6 +97,7 @@ impl Edf {
             merge: Merge::new(options),
             feedback: feedback(options, default),
             by_deadline: FlatBTree::new(),
+            by_urgency: FlatBTree::new(),
             deadlines: Vec::new(),
         }
     }
@@ -87,8 +107,49 @@ impl Edf {
     }
 
     fn place(&self, requests: &Requests, index: Index) -> (u64, u64, Index) {
-        let deadline = self.deadlines[index as usize];
+        let deadline = self.deadlines[index as usize].place;
         (deadline, requests[index].arrival, index)
+    }
+
+    fn urgency(&self, requests: &Requests, index: Index) -> (u64, u64, u64, Index) {
+        let (entry, asked) = (&requests[index], self.deadlines[index as usize].asked);
+        (entry.request.app.0, asked, entry.arrival, index)
+    }
+
+    fn remove(&mut self, requests: &Requests, index: Index) {
+        self.by_deadline.remove(&self.place(requests, index));
+        let deadline = self.deadlines[index as usize];
+        if deadline.asked < deadline.own {
+            self.by_urgency.remove(&self.urgency(requests, index));
+        }
+    }
+
+    /// The request that runs at a place: its own, or a more urgent one of the same application,
+    /// with which it then changes places.
+    fn most_urgent(&mut self, requests: &Requests, placed: Index) -> Index {
+        if self.by_urgency.is_empty() {
+            return placed;
+        }
+        let app = requests[placed].request.app.0;
+        let urgent = self.by_urgency.at_or_after(&(app, 0, 0, 0));
+        let urgent = urgent.filter(|((of, ..), ())| *of == app);
+        let Some(((_, asked, _, urgent), ())) = urgent else {
+            return placed;
+        };
+        // No request that came after this one's own deadline takes its place.
+        if urgent == placed || asked >= self.deadlines[placed as usize].asked {
+            return placed;
+        }
+        for index in [placed, urgent] {
+            self.by_deadline.remove(&self.place(requests, index));
+        }
+        let place = self.deadlines[placed as usize].place;
+        self.deadlines[placed as usize].place = self.deadlines[urgent as usize].place;
+        self.deadlines[urgent as usize].place = place;
+        for index in [placed, urgent] {
+            self.by_deadline.insert(self.place(requests, index), ());
+        }
+        urgent
     }
 }
 
@@ -102,7 +163,7 @@ pub(super) fn target(shares: &Shares, request: &Request, default: Latency) -> La
 }
 
 /// When a request should be done. What its client asks for counts, but not before now.
-pub(super) fn deadline(request: &Request, ready: Time, target: Latency) -> u64 {
+fn deadline(request: &Request, ready: Time, target: Latency) -> u64 {
     let own = ready.0.saturating_add(target.ns);
     let asked = request.deadline.map_or(own, |asked| asked.0.max(ready.0));
     own.min(asked)
@@ -113,10 +174,20 @@ impl Policy for Edf {
         let entry = &requests[index];
         let target = self.target(&entry.request);
         if index as usize >= self.deadlines.len() {
-            self.deadlines.resize(index as usize + 1, 0);
+            let len = index as usize + 1;
+            self.deadlines.resize(len, Deadline::default());
         }
-        self.deadlines[index as usize] = deadline(&entry.request, entry.ready, target);
+        let own = entry.ready.0.saturating_add(target.ns);
+        let asked = deadline(&entry.request, entry.ready, target);
+        self.deadlines[index as usize] = Deadline {
+            place: own,
+            own,
+            asked,
+        };
         self.by_deadline.insert(self.place(requests, index), ());
+        if asked < own {
+            self.by_urgency.insert(self.urgency(requests, index), ());
+        }
         self.merge.arrived(requests, 0, index);
         if let Some(feedback) = &mut self.feedback {
             feedback.arrived(index, target, requests[index].ready);
@@ -129,10 +200,11 @@ impl Policy for Edf {
     }
 
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
-        let ((_, _, index), ()) = self.by_deadline.first().expect("pick on an empty policy");
+        let ((_, _, placed), ()) = self.by_deadline.first().expect("pick on an empty policy");
+        let index = self.most_urgent(requests, placed);
         self.merge.take_one(requests, index, into, |_, _| {});
         for &index in into.iter() {
-            self.by_deadline.remove(&self.place(requests, index));
+            self.remove(requests, index);
             if let Some(feedback) = &mut self.feedback {
                 feedback.dispatched(index, now);
             }
@@ -141,7 +213,7 @@ impl Policy for Edf {
     }
 
     fn cancelled(&mut self, requests: &mut Requests, index: Index) {
-        self.by_deadline.remove(&self.place(requests, index));
+        self.remove(requests, index);
         self.merge.cancelled(requests, index);
         if let Some(feedback) = &mut self.feedback {
             feedback.cancelled(index);
@@ -164,10 +236,63 @@ impl Policy for Edf {
     }
 
     /// A request that arrives later by more than the longest target cannot have an earlier
-    /// deadline.
+    /// deadline. One that changed places with a more urgent one, which came before its own
+    /// deadline, has that one's deadline.
     fn bound(&self) -> Bound {
         let targets = self.shares.all().filter_map(|share| share.latency);
         let longest = targets.map(|target| target.ns).max().unwrap_or(0);
-        Bound::Overtaking(longest.max(self.default.ns))
+        Bound::Overtaking(longest.max(self.default.ns).saturating_mul(2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test::{drain, read};
+    use crate::{AppId, Input, Options, Request, RequestId, Scheduler, Time};
+    use std::vec::Vec;
+
+    /// A request of an application, and the deadline that it asks for, in ms.
+    fn asks(app: u64, id: u64, deadline_ms: Option<u64>) -> Request {
+        Request {
+            id: RequestId(id),
+            app: AppId(app),
+            deadline: deadline_ms.map(|ms| Time(ms * 1_000_000)),
+            ..read(id, 0, 4096)
+        }
+    }
+
+    /// The order in which requests run that arrive 1 ms after each other.
+    fn order(requests: &[Request]) -> Vec<u64> {
+        let mut options = Options::for_policy("edf");
+        options.table.set("feedback", "off");
+        options.depth = 1;
+        let mut scheduler = Scheduler::new(&options).expect("sound options");
+        for (at, request) in requests.iter().enumerate() {
+            let now = Time(1_000_000 * at as u64);
+            let taken = scheduler.handle(now, Input::Arrived(*request));
+            taken.expect("there is room");
+        }
+        drain(&mut scheduler, &[]).concat()
+    }
+
+    #[test]
+    fn who_asks_for_the_past_wins_nothing_from_others() {
+        let requests: Vec<Request> = (0..12)
+            .map(|id| asks(id % 2, id, (id % 2 == 1).then_some(0)))
+            .collect();
+        assert_eq!(order(&requests), (0..12).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_urgent_request_takes_the_next_place_of_its_application() {
+        let requests = [
+            asks(1, 0, None),
+            asks(2, 1, None),
+            asks(1, 2, None),
+            asks(2, 3, None),
+            asks(1, 4, Some(500)),
+            asks(1, 5, Some(400)),
+        ];
+        assert_eq!(order(&requests), [5, 1, 4, 3, 2, 0]);
     }
 }
