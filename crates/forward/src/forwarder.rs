@@ -43,7 +43,7 @@ use effective_shares::EffectiveShares;
 use ill::BackEnd;
 use open_files::OpenFiles;
 use operation_jobs::NameQueues;
-use pool::Pool;
+use pool::{Pool, Room};
 use receive::{Key, Pending};
 use seat_gate::Seats;
 use seat_loss::Lease;
@@ -250,17 +250,30 @@ impl Forwarder {
                 );
             }
         };
-        let slot = match memory {
-            PayloadMemory::Pool => self.pool.admit(conn, len),
-            PayloadMemory::Client => Some(self.pool.admit_shared(conn)),
+        let user = connection.user;
+        let room = match memory {
+            PayloadMemory::Pool => self.pool.admit(conn, len, user),
+            PayloadMemory::Client => Room::Slot(self.pool.admit_shared(conn)),
         };
-        match slot {
-            Some(slot) => {
+        match room {
+            Room::Slot(slot) => {
                 connection.admitted += 1;
                 Admission::Slot { slot, len }
             }
-            None => Admission::Wait,
+            Room::Full | Room::FullForUser => Admission::Wait,
         }
+    }
+
+    /// The user for whose part of the pool a connection waits, after [`Admission::Wait`] or
+    /// [`Arrival::Wait`]; None: it waits for what all have.
+    pub fn waits_apart(&self, conn: ConnId) -> Option<u32> {
+        self.pool.waits_apart(conn)
+    }
+
+    /// A user for whose part of the pool connections waited when it got room again; each once. The
+    /// host asks for them again.
+    pub fn roomier(&mut self) -> Option<u32> {
+        self.pool.roomier()
     }
 
     /// Takes a report of the host. `now` never goes back.

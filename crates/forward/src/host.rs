@@ -63,6 +63,8 @@ pub struct Config {
     pub credits: u32,
     /// Sessions that there may be at once.
     pub sessions_max: u32,
+    /// Sessions that one user may have who is not trusted; 0: a quarter of all.
+    pub sessions_of_user_max: u32,
     /// Connections that are of use to one session: as many as the host has threads for connections.
     pub connections: u16,
     /// Connections that all sessions together may have beside the first one of each session.
@@ -169,8 +171,7 @@ pub struct Recorded {
     pub dropped: u64,
 }
 
-/// System calls that the host has made since its start, and bytes that it has copied, for the
-/// status.
+/// System calls that the host has made since its start, and bytes that it has copied: for status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// Calls that wait for sockets and storage.

@@ -24,6 +24,7 @@ mod host;
 pub mod lease;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
+mod printable;
 mod record_bytes;
 mod reply_table;
 pub mod share_rules;
@@ -33,6 +34,7 @@ mod tests;
 pub use back_end_files::{Access, Errno, Files};
 pub use forwarder::Forwarder;
 pub use host::*;
+pub use printable::Printable;
 pub use reply_table::{
     CLIENTS_MAX, ENTRIES_BYTES, REPLY_SLOTS, ReplyRecord, ReplySlotState, SEGMENT_BYTES,
     SEGMENT_CLIENTS, SEGMENTS_MAX, SPARE_AT, SeatTable, table_bytes, used_ranges,

@@ -74,6 +74,7 @@ impl World {
             pool_bytes_max: 1 << 20,
             credits: 64,
             sessions_max: 8,
+            sessions_of_user_max: 8,
             connections: 1,
             joined_max: 0,
             lease_ns: 30 * SECOND,

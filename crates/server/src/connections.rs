@@ -8,6 +8,8 @@
 //! [`Ports`] is the loop's side of all connections.
 
 pub mod acceptor;
+pub mod doors;
+mod log_limit;
 pub mod outbox;
 mod rdma;
 pub mod session;
@@ -16,6 +18,7 @@ pub mod shard;
 use crate::clock::Zero;
 use crate::lock::lock;
 use crate::storage::{SharedMemory, SlotBuffer};
+use log_limit::LogLimit;
 use outbox::Body;
 use session::Session;
 use shard::{Shard, ShardThread, WAKER};
@@ -40,8 +43,27 @@ pub struct ConnectionPolicy {
     pub secret: Option<Secret>,
     /// Whether the forwarder maps memory that clients offer to share.
     pub shared_memory: bool,
-    /// How long a connection may keep others waiting, in ns, before the forwarder closes it.
+    /// How long the connection may keep others waiting.
+    pub patience: Patience,
+}
+
+/// How long a connection may keep others waiting before the forwarder closes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How long a connection may stop amid a frame, or not read its replies, in ns.
     pub stall_ns_max: u64,
+    /// How long a new connection may take until its hello has come, in ns.
+    pub hello_ns_max: u64,
+    /// The least rate at which payload has to come, in bytes a second; 0: any.
+    pub payload_rate_min: u64,
+}
+
+impl Patience {
+    /// How long payload of this length may take to come, in ns; None: as long as some of it comes.
+    pub fn payload_ns_max(&self, len: u32) -> Option<u64> {
+        let ns = (u64::from(len) * 1_000_000_000).checked_div(self.payload_rate_min)?;
+        Some(self.stall_ns_max.saturating_add(ns))
+    }
 }
 
 /// A request whose header and body have arrived. Its payload may still have to be read.
@@ -128,6 +150,8 @@ pub struct RequestSink {
     pub now: Time,
     /// Counts of the shard's system calls and copies.
     pub counts: HostCounts,
+    /// Bounds the lines of the log about one peer.
+    pub lines: LogLimit,
     /// The rules for all connections.
     pub policy: Arc<ConnectionPolicy>,
     /// Messages for the loop, oldest first.
@@ -218,11 +242,6 @@ impl Ports {
     /// Whether the thread of a shard has handed over messages.
     pub fn has_mail(&self) -> bool {
         self.threads.iter().any(|thread| thread.incoming.is_any())
-    }
-
-    /// The number of connections of all shards.
-    pub fn len(&self) -> usize {
-        self.ports.len()
     }
 
     /// Adds the counts of the other threads to those of shard 0.

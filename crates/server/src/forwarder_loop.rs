@@ -18,10 +18,10 @@ use crate::adapters::seat_keeper::SeatKeeper;
 use crate::adapters::stuck::Stuck;
 use crate::adapters::trim::Trim;
 use crate::clock::Zero;
-use crate::connections::acceptor::Acceptor;
+use crate::connections::acceptor::{Acceptor, NO_HELLO};
 use crate::connections::outbox::Body;
 use crate::connections::shard::{CONNS, SCAN_NS, Shard};
-use crate::connections::{ConnectionPolicy, Ports, ToLoop, ToShard};
+use crate::connections::{ConnectionPolicy, Patience, Ports, ToLoop, ToShard};
 use crate::storage::{Completion, Slots, Storage};
 use admission::Admission;
 use mio::unix::SourceFd;
@@ -64,9 +64,8 @@ pub struct Parts {
     pub payload_max: u32,
     /// The most connections at once.
     pub conns_max: usize,
-    /// How long a connection may hold a payload buffer whose bytes it does not send, in ns, before
-    /// the forwarder closes the connection.
-    pub stall_ns_max: u64,
+    /// How long a connection may keep others waiting.
+    pub patience: Patience,
     /// How many threads serve connections, the loop's own included.
     pub reactors: usize,
     /// Whether the forwarder maps memory that clients offer to share.
@@ -143,7 +142,7 @@ impl ForwarderLoop {
         let policy = Arc::new(ConnectionPolicy {
             secret: parts.secret,
             shared_memory: parts.shared_memory,
-            stall_ns_max: parts.stall_ns_max,
+            patience: parts.patience,
         });
         let (payload_max, conns_max) = (parts.payload_max, parts.conns_max);
         let mut acceptor = Acceptor::new(parts.listeners, policy.clone(), payload_max, conns_max);
@@ -334,11 +333,14 @@ impl ForwarderLoop {
     }
 
     fn accept(&mut self, listener: usize) {
-        while let Some((session, peer)) = self.acceptor.accept(listener, self.ports.len(), self.now)
-        {
-            let conn = session.id;
+        while let Some(accepted) = self.acceptor.accept(listener, self.now) {
+            if let Some(older) = accepted.instead_of {
+                self.ports.cut(older, NO_HELLO.into());
+            }
+            let conn = accepted.session.id;
+            let peer = accepted.peer;
             self.tell(Input::Connected { conn, peer });
-            self.ports.serve(session);
+            self.ports.serve(accepted.session);
         }
         self.look_by(self.acceptor.again_at());
     }
@@ -385,8 +387,10 @@ impl ForwarderLoop {
     fn take(&mut self, message: ToLoop) {
         match message {
             ToLoop::Request(conn, came) => {
-                if matches!(came.request.op, Op::Status) {
-                    self.tell_counts();
+                match came.request.op {
+                    Op::Status => self.tell_counts(),
+                    Op::Hello(_) => self.acceptor.greeted(conn),
+                    _ => {}
                 }
                 self.request_came(conn, came);
             }
@@ -397,6 +401,7 @@ impl ForwarderLoop {
             } => self.payload_came(conn, request, slot),
             ToLoop::Sent(slot) => self.sent(slot),
             ToLoop::Closed(conn) => {
+                self.acceptor.ended(conn);
                 if self.ports.closed(conn) {
                     self.admission.closed(conn);
                     self.trim.ended();

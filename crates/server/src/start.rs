@@ -11,6 +11,7 @@ use crate::adapters::recording::Recording;
 use crate::backend::{Backend, Peers};
 use crate::clock::{Zero, wall_ns};
 use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options};
+use crate::connections::Patience;
 use crate::descriptors::Descriptors;
 use crate::forwarder_loop::{ForwarderLoop, Parts, Stop};
 use crate::identity::WriteCache;
@@ -191,7 +192,7 @@ impl Server {
             payload_max: config.payload_max,
             shared_memory: config.shared_memory,
             conns_max: descriptors.conns_max,
-            stall_ns_max: u64::from(config.stall_ms) * MS,
+            patience: patience(config),
             reactors: config.reactors as usize,
             kill_at_request: config.faults.kill_at_request,
             jitter: jitter(config).map_err(StartError::system("timer"))?,
@@ -441,6 +442,7 @@ fn forward_config(
         pool_bytes_max: config.pool_bytes,
         credits: config.credits,
         sessions_max: config.sessions_max,
+        sessions_of_user_max: config.sessions_of_user_max,
         connections: config.reactors as u16,
         joined_max: joined_max as u32,
         lease_ns: u64::from(config.lease_ms) * MS,
@@ -455,6 +457,14 @@ fn forward_config(
         shares: config.shares.clone(),
         record: config.trace.is_some(),
     })
+}
+
+fn patience(config: &Config) -> Patience {
+    Patience {
+        stall_ns_max: u64::from(config.stall_ms) * MS,
+        hello_ns_max: u64::from(config.hello_ms) * MS,
+        payload_rate_min: config.payload_rate_min,
+    }
 }
 
 /// What the forwarders of the export keep for each other, as it was at the start.

@@ -7,6 +7,8 @@
 
 #[path = "clients.rs"]
 mod clients;
+#[path = "floods.rs"]
+mod floods;
 #[path = "hostile.rs"]
 mod hostile;
 #[path = "serve.rs"]

@@ -291,6 +291,7 @@ fn config(policy: &str) -> Config {
         pool_bytes_max: 64 << 20,
         credits: 64,
         sessions_max: 8,
+        sessions_of_user_max: 0,
         connections: 1,
         joined_max: 0,
         lease_ns: 30_000_000_000,

@@ -25,7 +25,7 @@ const RESERVED: usize = 256;
 /// Names that one other user may have.
 pub(super) const OF_USER_MAX: usize = 512;
 
-/// Users whom the forwarder remembers. More than names, so that some have none and can be forgotten.
+/// Users whom the forwarder remembers: more than names, so some have none and can be forgotten.
 const USERS_MAX: usize = 2 * KNOWN_MAX;
 
 /// Applications that one client may name.

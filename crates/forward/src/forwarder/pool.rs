@@ -1,5 +1,5 @@
-//! Accounts for the memory of payload. A payload has a slot of the [`Pool`] from before the host reads
-//! it until after the host has sent or written it.
+//! Accounts for the memory of payload. A payload has a slot of the [`Pool`] from before the host
+//! reads it until after the host has sent or written it.
 
 #[cfg(test)]
 mod tests;
@@ -31,12 +31,31 @@ enum Use {
 struct Slot {
     bytes: u64,
     used: Use,
+    /// Who counts for it, if not a client that is trusted.
+    user: Option<u32>,
 }
+
+/// Whether a payload has room.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Slot(SlotId),
+    /// The pool is full, or others wait for what is left.
+    Full,
+    /// The payload's user has as much of the pool as one user may have.
+    FullForUser,
+}
+
+/// The part of the pool that one user may have, in powers of two: a quarter.
+const OF_USER_SHIFT: u32 = 2;
 
 /// Accounts for the slots of all sessions' payload, so that it never exceeds the pool.
 ///
 /// Connections that find no room wait in order of arrival. A later one gets room only if enough is
 /// left for those before it, so small requests do not starve a large one.
+///
+/// A user who is not trusted has a part of the pool at most, whatever he does with it: payload that
+/// he does not send, or replies that he does not read. His connections beyond it wait apart, and
+/// keep no room from others.
 pub(super) struct Pool {
     slots: Vec<Slot>,
     /// The last freed is given first: its memory is still in a cache.
@@ -45,6 +64,14 @@ pub(super) struct Pool {
     bytes: u64,
     bytes_peak: u64,
     waiting: Waiting,
+    /// Bytes that one user may have.
+    of_user_max: u64,
+    /// Bytes of each user who is not trusted and has some.
+    of_users: BTreeMap<u32, u64>,
+    /// Connections that wait for their user's part, and their users.
+    apart: BTreeMap<ConnId, u32>,
+    /// Users whose part has room again, for whom connections may wait.
+    roomier: Vec<u32>,
 }
 
 /// Connections without room, and what they wait for.
@@ -96,34 +123,61 @@ impl Waiting {
 impl Pool {
     /// A pool with room for at least one payload of the largest size.
     pub(super) fn new(bytes_max: u64, payload_max: u32) -> Pool {
+        let bytes_max = bytes_max.max(slot_bytes(payload_max));
         Pool {
             slots: Vec::new(),
             free: Vec::new(),
-            bytes_max: bytes_max.max(slot_bytes(payload_max)),
+            bytes_max,
             bytes: 0,
             bytes_peak: 0,
             waiting: Waiting::default(),
+            of_user_max: (bytes_max >> OF_USER_SHIFT).max(slot_bytes(payload_max)),
+            of_users: BTreeMap::new(),
+            apart: BTreeMap::new(),
+            roomier: Vec::new(),
         }
     }
 
-    /// A slot for a payload that the host is about to read from a connection. None if the pool has
-    /// no room; the connection then waits.
-    pub(super) fn admit(&mut self, conn: ConnId, len: u32) -> Option<SlotId> {
+    /// A slot for a payload that the host is about to read from a connection, of a user if he is
+    /// not trusted. If there is no room, the connection waits.
+    pub(super) fn admit(&mut self, conn: ConnId, len: u32, user: Option<u32>) -> Room {
         let bytes = slot_bytes(len);
+        if let Some(uid) = user {
+            let has = self.of_users.get(&uid).copied().unwrap_or(0);
+            if has + bytes > self.of_user_max {
+                self.waiting.leave(conn);
+                self.apart.insert(conn, uid);
+                return Room::FullForUser;
+            }
+            self.apart.remove(&conn);
+        }
         if !self
             .waiting
             .leaves(conn, self.bytes_max - self.bytes, bytes)
         {
             self.waiting.enter(conn, bytes);
-            return None;
+            return Room::Full;
         }
         self.waiting.leave(conn);
-        Some(self.give(conn, bytes))
+        if let Some(uid) = user {
+            *self.of_users.entry(uid).or_default() += bytes;
+        }
+        Room::Slot(self.give(conn, bytes, user))
+    }
+
+    /// The user for whose part of the pool a connection waits, if it does.
+    pub(super) fn waits_apart(&self, conn: ConnId) -> Option<u32> {
+        self.apart.get(&conn).copied()
+    }
+
+    /// A user for whose part connections waited when it got room again. Each once.
+    pub(super) fn roomier(&mut self) -> Option<u32> {
+        self.roomier.pop()
     }
 
     /// A slot for a payload that lies in the client's own memory.
     pub(super) fn admit_shared(&mut self, conn: ConnId) -> SlotId {
-        self.give(conn, 0)
+        self.give(conn, 0, None)
     }
 
     /// Whether a slot's payload lies in the client's own memory.
@@ -131,12 +185,13 @@ impl Pool {
         self.slots[slot.0 as usize].bytes == 0
     }
 
-    fn give(&mut self, conn: ConnId, bytes: u64) -> SlotId {
+    fn give(&mut self, conn: ConnId, bytes: u64, user: Option<u32>) -> SlotId {
         self.bytes += bytes;
         self.bytes_peak = self.bytes_peak.max(self.bytes);
         let slot = Slot {
             bytes,
             used: Use::Admitted(conn),
+            user,
         };
         SlotId(match self.free.pop() {
             Some(at) => {
@@ -173,6 +228,7 @@ impl Pool {
     /// Removes a connection from those that wait, if it is one of them.
     pub(super) fn wait_no_longer(&mut self, conn: ConnId) {
         self.waiting.leave(conn);
+        self.apart.remove(&conn);
     }
 
     /// Frees a slot that the host was reading into from a connection that has ended. One slot a
@@ -191,13 +247,30 @@ impl Pool {
         (self.bytes, self.bytes_peak, self.bytes_max)
     }
 
+    /// A user has so much less.
+    fn left_by(&mut self, uid: u32, bytes: u64) {
+        if let Some(has) = self.of_users.get_mut(&uid) {
+            *has -= bytes;
+            if *has == 0 {
+                self.of_users.remove(&uid);
+            }
+        }
+        if !self.apart.is_empty() && !self.roomier.contains(&uid) {
+            self.roomier.push(uid);
+        }
+    }
+
     fn change(&mut self, slot: SlotId, from: Use, to: Use) -> bool {
         match self.slots.get_mut(slot.0 as usize) {
             Some(entry) if entry.used == from => {
                 entry.used = to;
                 if to == Use::Free {
-                    self.bytes -= entry.bytes;
+                    let (bytes, user) = (entry.bytes, entry.user);
+                    self.bytes -= bytes;
                     self.free.push(slot.0);
+                    if let Some(uid) = user {
+                        self.left_by(uid, bytes);
+                    }
                 }
                 true
             }

@@ -6,6 +6,7 @@ use super::permissions::Rights;
 use super::receive::Key;
 use crate::back_end_files::Errno;
 use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, Peer, SESSION_OVER};
+use crate::printable::Printable;
 use crate::reply_table::{CLIENTS_MAX, REPLY_SLOTS};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -28,6 +29,8 @@ pub(super) struct Connection {
     /// After the hello.
     pub(super) client: Option<u64>,
     pub(super) payload_max: u32,
+    /// The user whose payload it carries, if he is not trusted; after the hello.
+    pub(super) user: Option<u32>,
     /// Slots of payload that the host is reading from it, or will read.
     pub(super) admitted: u32,
     /// The forwarder has asked the host to close it, and ignores what still arrives on it.
@@ -103,6 +106,7 @@ impl Forwarder {
             peer,
             client: None,
             payload_max: 0,
+            user: None,
             admitted: 0,
             closing: false,
         };
@@ -177,16 +181,13 @@ impl Forwarder {
                 return self.refuse(conn, request, EPROTO, "an older incarnation of the client");
             }
             Some(client) => client.ended,
-            None if self.clients.len() >= self.sessions_max() => {
+            None if !self.has_room_for(user.uid, trusted) => {
                 return self.refuse(conn, request, EUSERS, "too many sessions");
             }
             None => true,
         };
-        if let Some(older) = self
-            .clients
-            .get(&hello.client)
-            .and_then(|client| client.conn)
-        {
+        let before = self.clients.get(&hello.client);
+        if let Some(older) = before.and_then(|client| client.conn) {
             self.close(older, "the client has opened a newer connection");
         }
         let client = self.clients.entry(hello.client).or_insert_with(|| Client {
@@ -223,6 +224,7 @@ impl Forwarder {
         let connection = self.connections.get_mut(&conn).expect("identified above");
         connection.client = Some(hello.client);
         connection.payload_max = payload_max;
+        connection.user = (!trusted).then_some(client.user.uid);
         self.wake_by(self.now + (self.config.lease_ns / 8).max(1));
         let granted = self.grant(hello, payload_max, pipeline, fresh);
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
@@ -259,6 +261,7 @@ impl Forwarder {
         let connection = self.connections.get_mut(&conn).expect("identified above");
         connection.client = Some(hello.client);
         connection.payload_max = payload_max;
+        connection.user = (!peer.1).then_some(peer.0.uid);
         let pipeline = Pipeline::new(mode, payload_max).least(hello.pipeline);
         let granted = self.grant(hello, payload_max, pipeline, false);
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
@@ -270,9 +273,24 @@ impl Forwarder {
         self.close(conn, NOT_JOINED);
     }
 
-    /// Clients at once: a seat's table has no room for more.
-    fn sessions_max(&self) -> usize {
-        (self.config.sessions_max as usize).min(CLIENTS_MAX)
+    /// Whether one more session may begin. One user who is not trusted has a part of them, and all
+    /// such users leave some to those that are.
+    fn has_room_for(&self, uid: u32, trusted: bool) -> bool {
+        // A seat's table has no room for more.
+        let max = (self.config.sessions_max as usize).min(CLIENTS_MAX);
+        if trusted {
+            return self.clients.len() < max;
+        }
+        let of_user_max = match self.config.sessions_of_user_max as usize {
+            0 => (max / 4).max(1),
+            of_user_max => of_user_max,
+        };
+        let clients = self.clients.values().filter(|client| !client.trusted);
+        let (all, own) = clients.fold((0, 0), |(all, own), client| {
+            (all + 1, own + usize::from(client.user.uid == uid))
+        });
+        let reserve = max / 16;
+        own < of_user_max && all < max - reserve && self.clients.len() < max
     }
 
     /// The peer's user and groups, and whether it is trusted; or why the forwarder refuses it.
@@ -416,8 +434,9 @@ impl Forwarder {
             return;
         };
         let conn = state.conn;
-        let name = alloc::string::String::from_utf8_lossy(&state.name).into_owned();
-        self.log(format!("the lease of client {name} has ended"));
+        let name = Printable(&state.name);
+        let text = format!("the lease of client {name} has ended");
+        self.log(text);
         if let Some(conn) = conn {
             self.close(conn, "the lease has ended");
         }

@@ -174,6 +174,48 @@ fn a_user_with_all_names_takes_no_rule_of_another() {
     assert!(host.forwarder_status().len() < tidegate_wire::BODY_MAX);
 }
 
+/// Whether one more session of a user begins.
+fn begins(host: &mut Host, id: u64, uid: u32) -> bool {
+    let conn = host.connect(peer(uid));
+    host.receive(conn, plain(1, Op::Hello(hello(id, 1))), &[]);
+    host.reply().result.is_ok()
+}
+
+#[test]
+fn sessions_of_one_user_leave_some_to_others_and_all_some_to_root() {
+    let world = World::new();
+    let mut config = world.config(0, 1);
+    config.sessions_max = 32;
+    config.sessions_of_user_max = 0;
+    let mut host = Host::new(&world, config);
+    for (number, uid) in [(0, 1000), (1, 1001), (2, 1002), (3, 1003)] {
+        let of_user = (0..20).filter(|n| begins(&mut host, 100 * number + n + 1, uid));
+        assert_eq!(of_user.count(), if number < 3 { 8 } else { 6 });
+    }
+    assert!(!begins(&mut host, 900, 1004));
+    assert!(begins(&mut host, 901, 0) && begins(&mut host, 902, 0));
+    assert!(!begins(&mut host, 903, 0));
+}
+
+#[test]
+fn no_name_of_a_client_writes_a_line_of_the_log() {
+    let mut world = World::new();
+    let mut host = limited(&mut world);
+    let conn = host.connect(peer(1000));
+    let mut named = hello(7, 1);
+    named.name = b"node:1\nthe forwarder has ended"[..].into();
+    host.receive(conn, plain(1, Op::Hello(named)), &[]);
+    assert!(host.reply().result.is_ok());
+    host.advance(40 * SECOND);
+    let lines: Vec<&String> = host
+        .logs
+        .iter()
+        .filter(|it| it.contains("node:1"))
+        .collect();
+    assert_eq!(lines.len(), 1, "its lease has ended: {:?}", host.logs);
+    assert!(!lines[0].contains('\n'), "{lines:?}");
+}
+
 #[test]
 fn without_a_name_there_is_no_application() {
     let mut world = World::new();

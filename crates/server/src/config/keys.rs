@@ -114,6 +114,11 @@ keys! {
         /// at start if that has no room for so many ([Connections](#connections))
         sessions_max: u32 = or(4096).range(1, CLIENTS_MAX as u64);
 
+        /// Clients of one user at once; one more of his is refused with EUSERS. 0: a quarter of
+        /// `sessions_max`. It is not for clients that may speak for others (root's, and those
+        /// that prove the secret), to which a sixteenth of `sessions_max` is left besides
+        sessions_of_user_max: u32 = or(0).range(0, CLIENTS_MAX as u64);
+
         /// How long open files and locks of a client outlive its last word. An idle client says
         /// something every third of it
         lease_ms: u32 = or(60_000).range(100, DAY_MS).unit("ms");
@@ -122,9 +127,18 @@ keys! {
         /// it grants new ones; less when all have
         grace_ms: u32 = or(20_000).range(0, DAY_MS).unit("ms");
 
-        /// How long a connection may stop amid a message, say no hello, or not read its replies
-        /// before it is closed
+        /// How long a connection may stop amid a message or not read its replies before it is
+        /// closed
         stall_ms: u32 = or(30_000).range(100, DAY_MS).unit("ms");
+
+        /// How long a new connection may take until its hello has come, whatever it sends
+        /// meanwhile ([Connections](#connections))
+        hello_ms: u32 = or(10_000).range(100, DAY_MS).unit("ms");
+
+        /// The least rate at which payload has to come that has begun: a connection is closed
+        /// that takes longer for it than `stall_ms` and its length at this rate. 0: only
+        /// `stall_ms` between two parts of it counts
+        payload_rate_min: u64 = or(256 << 10).range(0, 1 << 40).unit("bytes/s");
     }
     with {
         /// How forwarders keep seats apart.

@@ -2,6 +2,8 @@
 //! to those that may come from another node.
 
 use super::ConnectionPolicy;
+use super::doors::{Bounds, Doors, Entry, Whose};
+use super::log_limit::LogLimit;
 use super::session::Session;
 use mio::{Registry, Token};
 use std::io::{self, ErrorKind};
@@ -16,12 +18,28 @@ use tracing::warn;
 /// such as descriptors.
 const ACCEPT_AGAIN_NS: u64 = 100_000_000;
 
+/// Why a connection ends in the place of which another one is served.
+pub const NO_HELLO: &str = "it said no hello, and others want to connect";
+
+/// A new connection.
+pub struct Accepted {
+    /// The connection.
+    pub session: Box<Session>,
+    /// Who made it.
+    pub peer: Peer,
+    /// An older connection that must end for it.
+    pub instead_of: Option<ConnId>,
+}
+
 /// The sockets that a forwarder listens on.
 pub struct Acceptor {
     listeners: Vec<Listener>,
     policy: Arc<ConnectionPolicy>,
+    /// The forwarder's user.
+    owner: u32,
     payload_max: u32,
-    conns_max: usize,
+    doors: Doors,
+    lines: LogLimit,
     conns_made: u64,
     again_at: Option<Time>,
 }
@@ -38,8 +56,10 @@ impl Acceptor {
         Acceptor {
             listeners,
             policy,
+            owner: rustix::process::geteuid().as_raw(),
             payload_max,
-            conns_max,
+            doors: Doors::new(Bounds::new(conns_max)),
+            lines: LogLimit::default(),
             conns_made: 0,
             again_at: None,
         }
@@ -71,27 +91,27 @@ impl Acceptor {
         }
     }
 
-    /// Accepts the next connection of a listener, and names its peer. Refuses connections while
-    /// `conns`, the number that exist now, is at the limit. None if no connection waits, or if the
-    /// system has run out of a resource.
-    pub fn accept(
-        &mut self,
-        listener: usize,
-        conns: usize,
-        now: Time,
-    ) -> Option<(Box<Session>, Peer)> {
+    /// Notes that a connection has said hello.
+    pub fn greeted(&mut self, conn: ConnId) {
+        self.doors.greeted(conn);
+    }
+
+    /// Notes that a connection has ended.
+    pub fn ended(&mut self, conn: ConnId) {
+        self.doors.ended(conn);
+    }
+
+    /// Accepts the next connection of a listener, and names its peer. Refuses connections above the
+    /// bounds. None if no connection waits, or if the system has run out of a resource.
+    pub fn accept(&mut self, listener: usize, now: Time) -> Option<Accepted> {
+        self.lines.tell(now);
         loop {
             let listener = self.listeners.get(listener)?;
             let challenges = listener.address().is_remote();
             match listener.accept() {
-                Ok((_, origin)) if conns >= self.conns_max => {
-                    warn!(
-                        peer = origin.address,
-                        "connection refused: there are too many"
-                    );
-                }
                 Ok((stream, origin)) => match self.session(challenges, stream, origin, now) {
-                    Ok(accepted) => return Some(accepted),
+                    Ok(Some(accepted)) => return Some(accepted),
+                    Ok(None) => {}
                     Err(error) => warn!(%error, "connection refused"),
                 },
                 Err(error) => match error.kind() {
@@ -113,7 +133,22 @@ impl Acceptor {
         stream: Stream,
         origin: Origin,
         now: Time,
-    ) -> io::Result<(Box<Session>, Peer)> {
+    ) -> io::Result<Option<Accepted>> {
+        let whose = Whose::of(&origin, self.owner);
+        let instead_of = match self.doors.ask(&whose) {
+            Entry::Welcome => None,
+            Entry::InsteadOf(older) => {
+                self.doors.ended(older);
+                Some(older)
+            }
+            Entry::Refused => {
+                if self.lines.has_room(&whose, now) {
+                    let peer = origin.address;
+                    warn!(peer, "connection refused: there are too many");
+                }
+                return Ok(None);
+            }
+        };
         let id = ConnId(self.conns_made);
         self.conns_made += 1;
         let powerless = origin.credentials.as_ref().and_then(|it| it.powerless);
@@ -123,7 +158,8 @@ impl Acceptor {
             address: origin.address.clone(),
             challenged: false,
         };
-        let mut session = Session::new(id, origin.address, stream, self.payload_max, now);
+        let peer_name = (origin.address, whose.clone());
+        let mut session = Session::new(id, peer_name, stream, self.payload_max, now);
         if challenges {
             let mut challenge = Challenge::default();
             if self.policy.secret.is_some() {
@@ -135,6 +171,11 @@ impl Acceptor {
                 .outbox
                 .push(|into| into.extend_from_slice(&challenge), None);
         }
-        Ok((Box::new(session), peer))
+        self.doors.came(id, whose);
+        Ok(Some(Accepted {
+            session: Box::new(session),
+            peer,
+            instead_of,
+        }))
     }
 }

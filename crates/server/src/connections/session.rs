@@ -1,9 +1,10 @@
 //! One connection of a client. It decodes the bytes that arrive into requests for the forwarder's
 //! loop, queues replies, and keeps the times by which a stalled connection is recognised.
 
+use super::doors::Whose;
 use super::outbox::{Body, Outbox};
 use super::rdma::{ClientMemory, Moving};
-use super::{Came, HANDED_MAX, RequestSink, ToLoop};
+use super::{Came, HANDED_MAX, Patience, RequestSink, ToLoop};
 use crate::storage::slots::lock_buffer;
 use crate::storage::{SharedMemory, SlotBuffer};
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -34,6 +35,8 @@ enum Stage {
         request: Box<Request>,
         slot: SlotId,
         buffer: SlotBuffer,
+        /// When it began.
+        since: Time,
     },
 }
 
@@ -78,6 +81,8 @@ pub struct Session {
     pub id: ConnId,
     /// The peer's name, for logs.
     pub peer: String,
+    /// Whose connection it is, as far as that is known before its hello.
+    pub whose: Whose,
     /// The socket.
     pub stream: Stream,
     /// Descriptors that the peer has sent on the socket.
@@ -118,6 +123,8 @@ pub struct Session {
     pub(super) in_ready: bool,
     /// Whether the connection is in the shard's list of those with something to send.
     pub(super) in_dirty: bool,
+    /// When it was accepted.
+    came: Time,
     /// When bytes were last received.
     heard: Time,
     /// When bytes were last sent, or the outbox was last empty.
@@ -126,10 +133,17 @@ pub struct Session {
 
 impl Session {
     /// A connection from which nothing has been received yet.
-    pub fn new(id: ConnId, peer: String, stream: Stream, payload_max: u32, now: Time) -> Session {
+    pub fn new(
+        id: ConnId,
+        (peer, whose): (String, Whose),
+        stream: Stream,
+        payload_max: u32,
+        now: Time,
+    ) -> Session {
         Session {
             id,
             peer,
+            whose,
             stream,
             beside: Beside::default(),
             stage: Stage::Head,
@@ -148,6 +162,7 @@ impl Session {
             hung_up: false,
             in_ready: false,
             in_dirty: false,
+            came: now,
             heard: now,
             spoke: now,
         }
@@ -204,7 +219,9 @@ impl Session {
                     if !self.greeted {
                         return Err("the first frame is no hello".to_string());
                     }
-                    info!(peer = self.peer, op, "unknown operation answered ENOSYS");
+                    if sink.lines.has_room(&self.whose, sink.now) {
+                        info!(peer = self.peer, op, "unknown operation answered ENOSYS");
+                    }
                     self.refuse(id, op, ENOSYS);
                 }
             }
@@ -288,7 +305,9 @@ impl Session {
             if let (Some(challenge), Some(secret)) = (self.challenge.take(), &sink.policy.secret)
                 && !secret.is_proved(&challenge, hello.client, &hello.proof)
             {
-                info!(peer = self.peer, "hello refused: wrong secret");
+                if sink.lines.has_room(&self.whose, sink.now) {
+                    info!(peer = self.peer, "hello refused: wrong secret");
+                }
                 self.refuse(request.id, op_code(&request.op), Errno::EACCES);
                 self.closing = Some("wrong secret".into());
                 return Ok(());
@@ -355,6 +374,7 @@ impl Session {
             request,
             slot,
             buffer,
+            since: now,
         };
         Ok(())
     }
@@ -531,9 +551,11 @@ impl Session {
         self.outbox.is_empty() && self.stream.is_delivered()
     }
 
-    /// Why the connection must end now, if it keeps others waiting for longer than `limit_ns`: the
-    /// client takes no replies, stopped amid a frame, or never sent its hello.
-    pub(super) fn stalled(&self, now: Time, limit_ns: u64) -> Option<&'static str> {
+    /// Why the connection must end now, if it keeps others waiting for longer than the
+    /// forwarder has patience: the client takes no replies, stopped amid a frame, sends payload too slowly, or has
+    /// not sent its hello, whatever else it sent.
+    pub(super) fn stalled(&self, now: Time, patience: &Patience) -> Option<&'static str> {
+        let limit_ns = patience.stall_ns_max;
         if self
             .last_words
             .is_some_and(|since| now.since(since) > LAST_WORDS_NS)
@@ -543,6 +565,15 @@ impl Session {
         if !self.outbox.is_empty() && now.since(self.spoke) > limit_ns {
             return Some("it does not read its replies");
         }
+        if !self.greeted && now.since(self.came) > patience.hello_ns_max {
+            return Some("it never said hello");
+        }
+        if let Stage::Receiving { request, since, .. } = &self.stage
+            && let Some(limit_ns) = patience.payload_ns_max(request.payload_len)
+            && now.since(*since) > limit_ns
+        {
+            return Some("its payload came too slowly");
+        }
         let moving = self.rdma.as_ref().and_then(|memory| memory.since());
         if moving.is_some_and(|since| now.since(since) > limit_ns) {
             return Some("its memory does not answer");
@@ -550,9 +581,7 @@ impl Session {
         if self.waits_for_us() || now.since(self.heard) <= limit_ns {
             return None;
         }
-        if self.reader.is_amid_frame() {
-            return Some("it stopped amid a frame");
-        }
-        (!self.greeted).then_some("it never said hello")
+        let amid = self.reader.is_amid_frame();
+        amid.then_some("it stopped amid a frame")
     }
 }

@@ -1,6 +1,7 @@
 //! A shard: the epoll instance and the connections of one thread, and the lists of connections that
 //! have something to read or to send.
 
+use super::log_limit::LogLimit;
 use super::outbox::Body;
 use super::session::{Session, Turn};
 use super::{ConnectionPolicy, RequestSink, ToLoop, ToShard};
@@ -62,6 +63,7 @@ impl Shard {
             sink: RequestSink {
                 now: Time(0),
                 counts: HostCounts::default(),
+                lines: LogLimit::default(),
                 policy,
                 messages: Vec::new(),
             },
@@ -364,14 +366,15 @@ impl Shard {
 
     /// Ends the connections that have kept others waiting for too long.
     pub fn close_stalled(&mut self) {
-        let (now, limit_ns) = (self.sink.now, self.sink.policy.stall_ns_max);
+        let (now, patience) = (self.sink.now, self.sink.policy.patience);
         let sessions = self.sessions.iter();
         let stalled: Vec<_> = sessions
-            .filter_map(|(id, session)| Some((*id, session.stalled(now, limit_ns)?)))
+            .filter_map(|(id, session)| Some((*id, session.stalled(now, &patience)?)))
             .collect();
         for (id, reason) in stalled {
             self.close(id, Some(reason));
         }
+        self.sink.lines.tell(now);
     }
 
     /// Ends a connection at once. With a reason it logs a warning, unless the client has said
@@ -384,7 +387,10 @@ impl Shard {
             Some(reason @ (GOODBYE | SESSION_OVER | NOT_JOINED)) => {
                 debug!(peer = session.peer, reason, "session closed");
             }
-            Some(reason) => warn!(peer = session.peer, reason, "session closed"),
+            Some(reason) if self.sink.lines.has_room(&session.whose, self.sink.now) => {
+                warn!(peer = session.peer, reason, "session closed");
+            }
+            Some(_) => {}
             None => debug!(peer = session.peer, "connection ended"),
         }
         session.stream.deregister(self.poller.registry());

@@ -8,7 +8,8 @@
 //! arrival. When memory is freed, the loop asks for them in that order and stops at the first one
 //! that finds no buffer, so that no later connection takes memory from an earlier one. A connection
 //! that got memory for at least one request, and finds none for its next, goes to the end of the
-//! queue.
+//! queue. Connections of a user who has his part of the pool wait in a queue of his, so that nobody
+//! else waits behind them.
 //!
 //! A request whose payload has arrived is counted here, for a fault that tests inject, and delayed
 //! where delays are emulated.
@@ -34,8 +35,9 @@ pub(super) struct Admission {
     /// Buffers that the forwarder has given out again before this side learned that it had freed
     /// them.
     stale_frees: Vec<SlotId>,
-    /// Connections that wait, in order. Some of them may have ended meanwhile.
-    order: VecDeque<ConnId>,
+    /// Connections that wait for the pool (None), or for a user's part of it, in order. Some of
+    /// them may have ended meanwhile.
+    order: BTreeMap<Option<u32>, VecDeque<ConnId>>,
     /// For each waiting connection: the request that has no buffer, and those behind it.
     waiting: BTreeMap<ConnId, VecDeque<Came>>,
     /// Whether buffers were freed since the waiting connections were last served.
@@ -57,7 +59,7 @@ impl Admission {
         Admission {
             buffers,
             stale_frees: Vec::new(),
-            order: VecDeque::new(),
+            order: BTreeMap::new(),
             waiting: BTreeMap::new(),
             freed: false,
             arrived: 0,
@@ -90,10 +92,10 @@ impl Admission {
         }
     }
 
-    /// Puts a connection with these requests at the end of the queue.
-    fn waits(&mut self, conn: ConnId, requests: VecDeque<Came>) {
+    /// Puts a connection with these requests at the end of a queue.
+    fn waits(&mut self, conn: ConnId, requests: VecDeque<Came>, queue: Option<u32>) {
         self.waiting.insert(conn, requests);
-        self.order.push_back(conn);
+        self.order.entry(queue).or_default().push_back(conn);
     }
 
     /// Forgets a connection that has ended.
@@ -201,18 +203,31 @@ impl ForwarderLoop {
             return behind.push_back(came);
         }
         if let Some(came) = self.admit(conn, came) {
-            self.admission.waits(conn, VecDeque::from([came]));
+            let queue = self.forwarder.waits_apart(conn);
+            self.admission.waits(conn, VecDeque::from([came]), queue);
         }
     }
 
     /// Serves the waiting connections in order, if buffers were freed. True if it did.
     pub(super) fn admit_waiting(&mut self) -> bool {
-        if !std::mem::take(&mut self.admission.freed) || self.admission.order.is_empty() {
+        if !std::mem::take(&mut self.admission.freed) {
             return false;
         }
-        for _ in 0..self.admission.order.len() {
-            let conn = self.admission.order.pop_front();
-            let conn = conn.expect("its length was counted");
+        let mut any = false;
+        while let Some(uid) = self.forwarder.roomier() {
+            any |= self.admit_queue(Some(uid));
+        }
+        self.admit_queue(None) || any
+    }
+
+    /// Serves the connections of one queue in order. True if there were any.
+    fn admit_queue(&mut self, queue: Option<u32>) -> bool {
+        let len = self.admission.order.get(&queue).map_or(0, VecDeque::len);
+        for _ in 0..len {
+            let order = self.admission.order.get_mut(&queue);
+            let Some(conn) = order.and_then(VecDeque::pop_front) else {
+                break;
+            };
             let Some(mut requests) = self.admission.waiting.remove(&conn) else {
                 continue;
             };
@@ -223,17 +238,27 @@ impl ForwarderLoop {
                     continue;
                 };
                 requests.push_front(came);
-                self.admission.waits(conn, requests);
-                if is_first {
+                let now_in = self.forwarder.waits_apart(conn);
+                self.admission.waits(conn, requests, now_in);
+                if now_in == queue && is_first {
                     // The connection stays first, and those behind it find no memory either. Stop
                     // here, because thousands may wait.
-                    self.admission.order.rotate_right(1);
+                    let order = self.admission.order.get_mut(&queue);
+                    order.expect("it was put there").rotate_right(1);
                     return true;
                 }
                 break;
             }
         }
-        true
+        if self
+            .admission
+            .order
+            .get(&queue)
+            .is_some_and(VecDeque::is_empty)
+        {
+            self.admission.order.remove(&queue);
+        }
+        len > 0
     }
 
     /// Takes a request if the pool has memory for its payload; otherwise returns it. Drops the

@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use hmac::{Hmac, KeyInit, Mac};
+use rustix::fs::Uid;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::thread::set_thread_res_uid;
 use sha2::Sha256;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -74,6 +76,18 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Connects to a Unix socket as a user; only root can.
+pub fn unix_as(path: &Path, uid: u32) -> UnixStream {
+    let as_user = |uid: u32| {
+        let set = set_thread_res_uid(None, Uid::from_raw(uid), None);
+        set.expect("root can be any user");
+    };
+    as_user(uid);
+    let stream = UnixStream::connect(path);
+    as_user(0);
+    stream.expect("the forwarder listens")
+}
+
 trait Wire: Read + Write + Send {}
 impl<T: Read + Write + Send> Wire for T {}
 
@@ -91,7 +105,15 @@ pub struct Peer {
 
 impl Peer {
     pub fn unix(path: &Path) -> Peer {
-        let stream = UnixStream::connect(path).expect("the forwarder listens");
+        Peer::over_unix(UnixStream::connect(path).expect("the forwarder listens"))
+    }
+
+    /// The same as an ordinary user.
+    pub fn unix_as(path: &Path, uid: u32) -> Peer {
+        Peer::over_unix(unix_as(path, uid))
+    }
+
+    fn over_unix(stream: UnixStream) -> Peer {
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .expect("it is a socket");

@@ -184,6 +184,7 @@ impl World {
             pool_bytes_max: plan.pool_bytes,
             credits: plan.credits,
             sessions_max: 64,
+            sessions_of_user_max: 0,
             connections: 1,
             joined_max: 0,
             lease_ns: 30_000 * MS,

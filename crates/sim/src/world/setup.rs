@@ -255,6 +255,7 @@ impl Setup {
             pool_bytes_max: forwarders.pool_bytes,
             credits: forwarders.credits,
             sessions_max: SEGMENT_CLIENTS as u32,
+            sessions_of_user_max: 0,
             connections: 1,
             joined_max: 0,
             lease_ns: 30_000_000_000,

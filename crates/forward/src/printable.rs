@@ -1,0 +1,48 @@
+//! Names that peers choose, as log lines show them.
+
+use alloc::string::String;
+use core::fmt::{self, Write};
+
+/// Characters that are shown of a name.
+const SHOWN_MAX: usize = 128;
+
+/// A name from a peer, shown without control characters and not longer than a line bears. So no
+/// peer writes a line of its own.
+pub struct Printable<'a>(pub &'a [u8]);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = String::from_utf8_lossy(self.0);
+        let mut chars = text.chars();
+        for c in chars.by_ref().take(SHOWN_MAX) {
+            // Separators of lines and orders of writing are no control characters for Rust.
+            let plain =
+                !c.is_control() && !matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            match plain {
+                true => f.write_char(c)?,
+                false => write!(f, "{}", c.escape_unicode())?,
+            }
+        }
+        match chars.next() {
+            Some(_) => f.write_str("..."),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn a_name_is_one_short_line() {
+        let shown = Printable(b"node:1\n2026 WARN forged\r\x1b[2J\xff").to_string();
+        assert_eq!(
+            shown,
+            "node:1\\u{a}2026 WARN forged\\u{d}\\u{1b}[2J\u{fffd}"
+        );
+        assert_eq!(Printable("\u{202e}x".as_bytes()).to_string(), "\\u{202e}x");
+        assert_eq!(Printable(&[b'n'; 1000]).to_string().len(), SHOWN_MAX + 3);
+    }
+}
