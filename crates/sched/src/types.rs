@@ -62,18 +62,18 @@ impl AppId {
     pub const fn of_user(self, uid: u32) -> AppId {
         let low = (self.0 ^ (self.0 >> 32)) as u32;
         let low = if low == 0 { 1 } else { low };
-        AppId(mix64((uid as u64) << 32 | low as u64))
+        AppId(mix64(OF_USERS ^ ((uid as u64) << 32 | low as u64)))
     }
 
     /// The id under which everything counts that a user does without naming an application.
     pub const fn unnamed_of(uid: u32) -> AppId {
-        AppId(mix64((uid as u64) << 32))
+        AppId(mix64(OF_USERS ^ ((uid as u64) << 32)))
     }
 
     /// The user of whom this is an application called `name`, if it is one: the inverse of
     /// [`AppId::of_user`].
     pub const fn user_of(self, name: &str) -> Option<u32> {
-        let uid = (unmix64(self.0) >> 32) as u32;
+        let uid = ((unmix64(self.0) ^ OF_USERS) >> 32) as u32;
         match AppId::from_name(name).of_user(uid).0 == self.0 {
             true => Some(uid),
             false => None,
@@ -89,6 +89,9 @@ pub const fn mix64(value: u64) -> u64 {
     x = (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     x ^ (x >> 33)
 }
+
+/// Keeps ids of users apart from 0, the id of what has none.
+const OF_USERS: u64 = 0x7469_6465_6761_7465;
 
 /// The inverse of [`mix64`].
 const fn unmix64(value: u64) -> u64 {
@@ -281,7 +284,7 @@ mod tests {
     fn an_application_of_a_user_has_his_id_in_its_own() {
         for (name, uid) in [("", 0), ("a", 7), ("job.1", 1000), ("job.1", u32::MAX)] {
             let id = AppId::from_name(name).of_user(uid);
-            assert_eq!(unmix64(id.0) >> 32, u64::from(uid));
+            assert_eq!((unmix64(id.0) ^ OF_USERS) >> 32, u64::from(uid));
             assert_eq!(id.user_of(name), Some(uid));
             assert_eq!(id.user_of("another"), None);
             assert_ne!(id, AppId::unnamed_of(uid));
