@@ -25,6 +25,8 @@ const KEPT: &[CapabilitySet] = &[
     // To take on a caller's ids.
     CapabilitySet::SETUID,
     CapabilitySet::SETGID,
+    // The kernel tells the user namespace of a peer with uid 0 only to who could trace the peer.
+    CapabilitySet::SYS_PTRACE,
     // Memory that io_uring and libfabric pin.
     CapabilitySet::IPC_LOCK,
 ];
