@@ -551,9 +551,9 @@ impl Session {
         self.outbox.is_empty() && self.stream.is_delivered()
     }
 
-    /// Why the connection must end now, if it keeps others waiting for longer than the
-    /// forwarder has patience: the client takes no replies, stopped amid a frame, sends payload too slowly, or has
-    /// not sent its hello, whatever else it sent.
+    /// Why the connection must end now, if it keeps others waiting for longer than the forwarder
+    /// has patience: the client takes no replies, stopped amid a frame, sends payload too slowly,
+    /// or has not sent its hello, whatever else it sent.
     pub(super) fn stalled(&self, now: Time, patience: &Patience) -> Option<&'static str> {
         let limit_ns = patience.stall_ns_max;
         if self
