@@ -13,6 +13,7 @@ mod applications;
 mod counters;
 mod data_requests;
 mod effective_shares;
+pub(crate) mod holdings;
 mod ill;
 mod open_files;
 mod operation_jobs;
@@ -49,6 +50,7 @@ use seat_gate::Seats;
 use seat_loss::Lease;
 use served_facts::Noted;
 use sessions::{Client, Connection};
+use status::TextsTold;
 use tidegate_sched::{OptionsError, Scheduler, Time};
 use tidegate_wire::{Handle, Listed, Op, Outcome, Request, Status};
 
@@ -88,6 +90,7 @@ pub struct Forwarder {
     applications: Applications,
     shares: EffectiveShares,
     counters: Counters,
+    told: TextsTold,
     /// Facts about outstanding requests, by their number; empty unless the host records requests.
     noted: Vec<Noted>,
     recorded: Option<Recorded>,
@@ -174,6 +177,7 @@ impl Forwarder {
             applications: Applications::default(),
             shares,
             counters: Counters::default(),
+            told: TextsTold::default(),
             noted: Vec::new(),
             recorded: None,
             storage: None,

@@ -159,8 +159,7 @@ pub struct StorageFacts {
     pub why: Box<str>,
 }
 
-/// How many of the requests that the forwarder reported ([`Output::Served`]) the host has recorded,
-/// for the status.
+/// How many requests of [`Output::Served`] the host has recorded, for the status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// Requests in the trace.
@@ -223,8 +222,7 @@ pub enum Input {
         /// The slot with the request's payload, or for the reply's payload.
         slot: Option<SlotId>,
     },
-    /// The host has handed a reply's last byte to the transport, or dropped the reply. Its slot is
-    /// free.
+    /// The host has sent a reply's last byte, or dropped the reply. Its slot is free.
     Sent {
         /// The slot.
         slot: SlotId,

@@ -4,6 +4,7 @@
 //! a file. While the host executes the last close, new opens of the file wait. An open that the
 //! host is executing counts as an open.
 
+use super::holdings::OPENS_OF_USER_MAX;
 use super::receive::Key;
 use super::{Forwarder, Running};
 use crate::host::Job;
@@ -62,7 +63,10 @@ impl Forwarder {
         let Op::Open { handle, .. } = *pending.op() else {
             unreachable!("its dispatch says so");
         };
-        if self.opens.count(pending.client) >= OPENS_MAX {
+        let client = pending.client;
+        let own = self.opens.count(client);
+        let count = |client| self.opens.count(client);
+        if own >= OPENS_MAX || !self.may_have_more(client, own, OPENS_OF_USER_MAX, count) {
             return self.answer(key, Err(Status::Errno(ENFILE)));
         }
         let file = self.opens.files.entry(handle).or_default();

@@ -2,6 +2,7 @@
 //! wait, and which clients the seat's table marks as holders.
 
 use super::Forwarder;
+use super::holdings::LOCKS_OF_USER_MAX;
 use super::receive::{Dispatch, Key};
 use crate::advisory_locks::{Asked, Owner};
 use crate::back_end_files::Errno;
@@ -74,6 +75,11 @@ impl Forwarder {
         let release = lock.kind == LockKind::None;
         if !release && !self.may_lock(key, handle, &lock) {
             return self.answer(key, Err(Status::Errno(EBADF)));
+        }
+        let own = self.locks.count(client);
+        let count = |client| self.locks.count(client);
+        if !release && !self.may_have_more(client, own, LOCKS_OF_USER_MAX, count) {
+            return self.answer(key, Err(Status::Errno(Errno::ENOLCK.0)));
         }
         if self.seats[seat].in_grace() && !reclaim && !release {
             if wait {

@@ -86,17 +86,46 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt::Write;
-use tidegate_sched::OptionValue;
+use tidegate_sched::{OptionValue, Time};
 use tidegate_wire::BODY_MAX;
 
 /// Bytes of a text that fit one message.
 const TEXT_MAX: usize = BODY_MAX - 64;
 
+/// How long a user who is not trusted gets the same text again, in ns: a text costs milliseconds
+/// where there are thousands of sessions and applications.
+const SAME_NS: u64 = 200_000_000;
+
+/// Users whose texts are kept.
+const TOLD_MAX: usize = 8;
+
+/// The texts that users got last, and when they were written.
+#[derive(Default)]
+pub(super) struct TextsTold(Vec<(u32, Time, Box<[u8]>)>);
+
 impl Forwarder {
-    /// The JSON text for a client. One that is not trusted sees of other users only sums.
-    pub(super) fn status(&self, client: u64) -> Box<[u8]> {
+    /// The JSON text for a client. One that is not trusted sees of other users only sums, and the
+    /// same as its user's clients have seen a moment ago.
+    pub(super) fn status(&mut self, client: u64) -> Box<[u8]> {
         let client = &self.clients[&client];
         let asker = (!client.trusted).then_some(client.user.uid);
+        let Some(uid) = asker else {
+            return self.status_for(None);
+        };
+        let now = self.now;
+        self.told.0.retain(|(_, at, _)| now.since(*at) < SAME_NS);
+        if let Some((_, _, text)) = self.told.0.iter().find(|(of, _, _)| *of == uid) {
+            return text.clone();
+        }
+        let text = self.status_for(asker);
+        if self.told.0.len() >= TOLD_MAX {
+            self.told.0.remove(0);
+        }
+        self.told.0.push((uid, now, text.clone()));
+        text
+    }
+
+    fn status_for(&self, asker: Option<u32>) -> Box<[u8]> {
         let mut text = String::new();
         for shown_max in [usize::MAX, 512, 64, 0] {
             text.clear();

@@ -4,10 +4,11 @@
 use super::share_tests::{named, rules, status};
 use super::*;
 use crate::back_end_files::Errno;
+use crate::forwarder::holdings::LOCKS_OF_USER_MAX;
 use crate::share_rules::User;
 use std::string::ToString;
 use tidegate_sched::{AppId, Rate, Share};
-use tidegate_wire::{Caller, Hints};
+use tidegate_wire::{Caller, Hints, Lock, LockFamily, LockKind};
 
 const LIMIT: Option<Rate> = Some(Rate::Operations(10));
 
@@ -24,6 +25,7 @@ fn limited(world: &mut World) -> Host {
         name: "anna".to_string(),
     });
     config.sessions_max = 100;
+    config.sessions_of_user_max = 50;
     let mut host = Host::new(world, config);
     host.give_seat(world, 0);
     host
@@ -33,6 +35,21 @@ fn limited(world: &mut World) -> Host {
 fn file(host: &mut Host) -> Handle {
     let mut owner = Tester::new(host, 1);
     owner.create(host, "file")
+}
+
+fn open(
+    tester: &mut Tester,
+    host: &mut Host,
+    handle: Handle,
+    open: u64,
+) -> Result<Outcome, Status> {
+    let op = Op::Open {
+        handle,
+        open,
+        read: true,
+        write: false,
+    };
+    tester.call(host, op)
 }
 
 /// Reads as an application; None: what the client does not say.
@@ -172,6 +189,56 @@ fn a_user_with_all_names_takes_no_rule_of_another() {
     read_as(&mut late, &mut host, file, Some("late"));
     assert_eq!(reads(&mut host, "late", 1000), 1);
     assert!(host.forwarder_status().len() < tidegate_wire::BODY_MAX);
+}
+
+#[test]
+fn locks_and_opens_of_one_user_are_bounded() {
+    let mut world = World::new();
+    let mut host = limited(&mut world);
+    let file = file(&mut host);
+    let lock = |n: u64| Op::SetLock {
+        handle: file,
+        lock: Lock {
+            family: LockFamily::Range,
+            kind: LockKind::Shared,
+            owner: 1,
+            pid: 1,
+            start: 2 * n,
+            end: 2 * n,
+        },
+        wait: false,
+        reclaim: false,
+    };
+    let mut granted = 0;
+    for session in 0..24 {
+        let mut flood = Tester::of(&mut host, 10 + session, peer(1000));
+        open(&mut flood, &mut host, file, 1).expect("it may be read");
+        let locks = (0..1000).map(|n| flood.call(&mut host, lock(n)));
+        granted += locks.take_while(Result::is_ok).count();
+    }
+    let most = LOCKS_OF_USER_MAX as usize + 24 * 64;
+    assert!(
+        (LOCKS_OF_USER_MAX as usize..most).contains(&granted),
+        "{granted}"
+    );
+    let mut other = Tester::of(&mut host, 90, peer(1001));
+    open(&mut other, &mut host, file, 1).expect("it may be read");
+    assert_eq!(other.call(&mut host, lock(0)), Ok(Outcome::Done));
+}
+
+#[test]
+fn a_user_that_asks_again_and_again_gets_the_same_status() {
+    let mut world = World::new();
+    let mut host = limited(&mut world);
+    let mut asker = Tester::of(&mut host, 8, peer(1000));
+    let mut text = |host: &mut Host| match asker.call(host, Op::Status) {
+        Ok(Outcome::Text(text)) => text,
+        other => panic!("no status: {other:?}"),
+    };
+    let first = text(&mut host);
+    assert_eq!(text(&mut host), first);
+    host.advance(SECOND);
+    assert_ne!(text(&mut host), first, "it counts what was answered");
 }
 
 /// Whether one more session of a user begins.
