@@ -1,7 +1,7 @@
 //! `tidegate down`: stops what `tidegate up` started.
 
 use crate::fail::Fail;
-use crate::processes;
+use crate::processes::Process;
 use crate::state::StateDir;
 use crate::up;
 use std::path::PathBuf;
@@ -25,8 +25,9 @@ impl Down {
     /// Stops them, also when the `tidegate up` that started them is gone.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let state = StateDir::choose(self.state_dir.as_deref());
-        let process = processes::find(&state.file("up.pid"), "up");
-        if process.is_none() && !state.client_file().exists() {
+        state.enter()?;
+        let process = Process::find(&state.inside(&state.file("up.pid")));
+        if process.is_none() && !state.inside(&state.client_file()).exists() {
             let path = state.path().display();
             return Err(Fail::usage(format!(
                 "nothing is up in {path}; see --state-dir"
@@ -37,10 +38,10 @@ impl Down {
         // Down in the mount, we would keep it busy ourselves. There always is a root.
         let _ = std::env::set_current_dir("/");
         let mut killed = Vec::new();
-        if let Some(pid) = process {
+        if let Some(process) = process {
             // That process says the same, but mostly into its log.
             let busy = up::Busy::look(&state);
-            if !processes::end(pid, "up", PATIENCE) {
+            if !process.end(PATIENCE) {
                 let seconds = PATIENCE.as_secs();
                 killed.push(format!("`tidegate up`, after {seconds} s"));
             }

@@ -15,7 +15,7 @@ use tidegate_client::Client;
 use tidegate_mount::{MountOptions, Mounted};
 use tidegate_server::config::LogLevel;
 use tidegate_server::config::rule::View;
-use tidegate_server::log_to_stderr;
+use tidegate_server::{PidFile, log_to_stderr};
 
 /// How long a mount may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -72,15 +72,17 @@ impl Mount {
         let view = view.map(|name| view::find(client.clone(), &found, name));
         let view = view.transpose()?;
         let mounted = mount(&client, &self.point, self.allow_other, view.as_ref())?;
-        if let Some(path) = &self.pid_file {
-            let text = format!("{}\n", std::process::id());
-            std::fs::write(path, text)
-                .map_err(|error| Fail::usage(format!("{}: {error}", path.display())))?;
-        }
+        let written = |path: &PathBuf| {
+            let written = PidFile::write(path);
+            written.map_err(|error| Fail::usage(format!("{}: {error}", path.display())))
+        };
+        let pid_file = self.pid_file.as_ref().map(written).transpose()?;
         wait(mounted, signals)?;
         client.shutdown();
-        for path in self.pid_file.iter().chain(&self.log_file) {
-            // Already gone when `tidegate down` was quicker.
+        if let Some(pid_file) = pid_file {
+            pid_file.remove();
+        }
+        if let Some(path) = &self.log_file {
             let _ = std::fs::remove_file(path);
         }
         Ok(ExitCode::SUCCESS)

@@ -2,12 +2,17 @@
 //! and finds them again by pid files.
 
 use crate::fail::Fail;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tidegate_server::PidFile;
 
 /// Between two looks at whether something has happened.
 const LOOK: Duration = Duration::from_millis(20);
@@ -16,8 +21,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// it, with its output in a log.
 pub fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Child, Fail> {
     let failed = |what: &Path, error| Fail::runtime(format!("{}: {error}", what.display()));
-    let output = File::options().create(true).append(true).open(log);
-    let output = output.map_err(|error| failed(log, error))?;
+    let output = open_log(log).map_err(|error| failed(log, error))?;
     let errors = output.try_clone().map_err(|error| failed(log, error))?;
     Command::new(program)
         .args(arguments)
@@ -29,41 +33,63 @@ pub fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Child, 
         .map_err(|error| failed(program, error))
 }
 
-/// The live process of a pid file, if its command line mentions `mark`: a pid file may be older
-/// than the process that has its number now.
-pub fn find(pid_file: &Path, mark: &str) -> Option<Pid> {
-    let text = std::fs::read_to_string(pid_file).ok()?;
-    let pid = Pid::from_raw(text.trim().parse().ok()?)?;
-    is_ours(pid, mark).then_some(pid)
-}
-
-fn is_ours(pid: Pid, mark: &str) -> bool {
-    let path = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
-    let Ok(line) = std::fs::read(path.join("cmdline")) else {
-        return false;
-    };
-    !has_ended(&path) && String::from_utf8_lossy(&line).contains(mark)
-}
-
-/// Whether a process has ended and its parent has not waited for it yet, by its state in `stat`.
-fn has_ended(process: &Path) -> bool {
-    let stat = std::fs::read(process.join("stat")).unwrap_or_default();
-    let stat = String::from_utf8_lossy(&stat);
-    let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    state.starts_with(['Z', 'X'])
-}
-
-/// Asks a process to end, waits, and kills it if it does not end. True if it ended by itself.
-pub fn end(pid: Pid, mark: &str, patience: Duration) -> bool {
-    // It may be stopped, or gone already; both are fine.
-    let _ = kill_process(pid, Signal::TERM);
-    let _ = kill_process(pid, Signal::CONT);
-    if wait_until(patience, || !is_ours(pid, mark)) {
-        return true;
+/// Opens a log at its end, for this user only. Refuses a link, and a file of another user.
+fn open_log(log: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    options.create(true).append(true).mode(0o600);
+    let file = options.custom_flags(flags.bits() as i32).open(log)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(std::io::Error::other("is no log of this user; remove it"));
     }
-    let _ = kill_process(pid, Signal::KILL);
-    wait_until(Duration::from_secs(5), || !is_ours(pid, mark));
-    false
+    Ok(file)
+}
+
+/// A process that this one may signal. A descriptor stands for it, so no other process that gets
+/// its number later is meant.
+#[derive(Debug)]
+pub struct Process {
+    handle: OwnedFd,
+}
+
+impl Process {
+    /// The live process that wrote a pid file and keeps it locked.
+    pub fn find(pid_file: &Path) -> Option<Process> {
+        let pid = PidFile::holder(pid_file)?;
+        let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // If it holds the lock still, the descriptor is of no process that came after it.
+        (PidFile::holder(pid_file) == Some(pid)).then_some(Process { handle })
+    }
+
+    /// A child that was not waited for.
+    pub fn of_child(child: &Child) -> Option<Process> {
+        let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
+        Some(Process { handle })
+    }
+
+    /// Asks the process to end, waits, and kills it if it does not end. True if it ended by itself.
+    pub fn end(&self, patience: Duration) -> bool {
+        // It may be stopped, or gone already; both are fine.
+        self.signal(Signal::TERM);
+        self.signal(Signal::CONT);
+        if wait_until(patience, || self.has_ended()) {
+            return true;
+        }
+        self.signal(Signal::KILL);
+        wait_until(Duration::from_secs(5), || self.has_ended());
+        false
+    }
+
+    fn signal(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.handle, signal);
+    }
+
+    /// Whether it has ended; its parent need not have waited for it.
+    fn has_ended(&self) -> bool {
+        let mut polled = [PollFd::new(&self.handle, PollFlags::IN)];
+        matches!(poll(&mut polled, Some(&Timespec::default())), Ok(1))
+    }
 }
 
 /// Calls `holds` again and again until it returns true; false if time ran out.
@@ -146,11 +172,32 @@ mod tests {
     #[test]
     fn a_process_that_nobody_has_waited_for_has_ended() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("it starts");
-        let path = PathBuf::from(format!("/proc/{}", child.id()));
-        assert!(!has_ended(&path) && is_ours(Pid::from_child(&child), ""));
+        let process = Process::of_child(&child).expect("it lives");
+        assert!(!process.has_ended());
         child.kill().expect("it is ours");
-        assert!(wait_until(Duration::from_secs(20), || has_ended(&path)));
-        assert!(!is_ours(Pid::from_child(&child), ""));
+        assert!(wait_until(Duration::from_secs(20), || process.has_ended()));
         child.wait().expect("it is ours");
+        assert!(process.has_ended() && process.end(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_pid_file_that_nobody_holds_names_nobody() {
+        let name = format!("tidegate-processes-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).expect("fresh");
+        let pid_file = folder.join("up.pid");
+        let mut child = Command::new("sleep")
+            .args(["60", "up"])
+            .spawn()
+            .expect("it starts");
+        std::fs::write(&pid_file, format!("{}\n", child.id())).expect("room");
+        assert!(Process::find(&pid_file).is_none());
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+        let (link, aim) = (folder.join("log"), folder.join("aim"));
+        std::os::unix::fs::symlink(&aim, &link).expect("room");
+        open_log(&link).expect_err("a link");
+        assert!(!aim.exists());
+        std::fs::remove_dir_all(&folder).expect("ours");
     }
 }

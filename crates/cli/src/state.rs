@@ -1,9 +1,14 @@
 //! The state directory of `tidegate up`: sockets, configurations, process ids, logs, `client.toml`.
 
 use crate::fail::Fail;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::os::unix::fs::DirBuilderExt;
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 /// Names the state directory for all commands.
 pub const STATE_DIR: &str = "TIDEGATE_STATE_DIR";
@@ -35,8 +40,13 @@ pub struct ClientFile {
 impl ClientFile {
     /// Reads a `client.toml`.
     pub fn read(path: &Path) -> Result<ClientFile, Fail> {
+        ClientFile::read_as(path, path)
+    }
+
+    /// Reads a `client.toml` that messages call `path`.
+    fn read_as(place: &Path, path: &Path) -> Result<ClientFile, Fail> {
         let wrong = |what: String| Fail::usage(format!("{}: {what}", path.display()));
-        let text = std::fs::read_to_string(path)
+        let text = std::fs::read_to_string(place)
             .map_err(|error| wrong(format!("cannot be read: {error}")))?;
         toml::from_str(&text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start);
@@ -46,45 +56,87 @@ impl ClientFile {
     }
 }
 
-/// A state directory.
+/// A state directory. Its files tell which processes to end, and where to write: so it must be this
+/// user's alone.
 #[derive(Clone, Debug)]
 pub struct StateDir {
     path: PathBuf,
+    /// The directory, once it was found to be this user's.
+    opened: OnceLock<Arc<OwnedFd>>,
 }
 
 impl StateDir {
-    /// The given directory, else the environment's, else the user's own.
+    /// The given directory, else the environment's, else the user's own. XDG_RUNTIME_DIR counts
+    /// only if it belongs to this user: root may have kept that of somebody else.
     pub fn choose(given: Option<&Path>) -> StateDir {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let uid = rustix::process::geteuid();
+        let is_own = |path: &OsString| {
+            std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() == uid.as_raw())
+        };
         let path = if let Some(path) = given {
             path.to_path_buf()
         } else if let Some(path) = variable(STATE_DIR) {
             path.into()
-        } else if let Some(path) = variable("XDG_RUNTIME_DIR") {
+        } else if let Some(path) = variable("XDG_RUNTIME_DIR").filter(is_own) {
             Path::new(&path).join("tidegate")
-        } else if rustix::process::geteuid().is_root() {
+        } else if uid.is_root() {
             "/run/tidegate".into()
         } else {
-            let uid = rustix::process::geteuid().as_raw();
-            std::env::temp_dir().join(format!("tidegate-{uid}"))
+            std::env::temp_dir().join(format!("tidegate-{}", uid.as_raw()))
         };
         StateDir {
             path: std::path::absolute(&path).unwrap_or(path),
+            opened: OnceLock::new(),
         }
     }
 
-    /// Makes the directory, for this user only.
+    /// Makes the directory, for this user only. Fails if it is there and not this user's alone.
     pub fn create(&self) -> Result<(), Fail> {
         let made = std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.path);
-        made.map_err(|error| {
-            let path = self.path.display();
-            Fail::usage(format!(
-                "state directory {path}: {error}; choose another with --state-dir"
-            ))
-        })
+        made.map_err(|error| self.wrong(&error))?;
+        match self.enter()? {
+            true => Ok(()),
+            false => Err(self.wrong(&"it is gone again")),
+        }
+    }
+
+    /// Opens the directory if it exists; false if not. Fails if it is not this user's alone.
+    pub fn enter(&self) -> Result<bool, Fail> {
+        if self.opened.get().is_some() {
+            return Ok(true);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = match rustix::fs::open(&self.path, flags, Mode::empty()) {
+            Ok(opened) => opened,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                return Err(self.wrong(&"it is no directory, or a symbolic link"));
+            }
+            Err(error) => return Err(self.wrong(&error)),
+        };
+        let found = rustix::fs::fstat(&opened).map_err(|error| self.wrong(&error))?;
+        let (owner, own) = (found.st_uid, rustix::process::geteuid().as_raw());
+        if owner != own {
+            let what = format!("it belongs to user {owner}, and you are user {own}");
+            return Err(self.wrong(&what));
+        }
+        if found.st_mode & 0o077 != 0 {
+            let what = format!("others may use it; `chmod 700 {}`", self.path.display());
+            return Err(self.wrong(&what));
+        }
+        let _ = self.opened.set(Arc::new(opened));
+        Ok(true)
+    }
+
+    fn wrong(&self, what: &dyn std::fmt::Display) -> Fail {
+        let path = self.path.display();
+        Fail::usage(format!(
+            "state directory {path}: {what}; or choose another with --state-dir"
+        ))
     }
 
     /// The directory.
@@ -97,6 +149,12 @@ impl StateDir {
         self.path.join("client.toml")
     }
 
+    /// What `client.toml` says.
+    pub fn read_client_file(&self) -> Result<ClientFile, Fail> {
+        let path = self.client_file();
+        ClientFile::read_as(&self.inside(&path), &path)
+    }
+
     /// `forwarder.INDEX.WHAT`.
     pub fn forwarder(&self, index: usize, what: &str) -> PathBuf {
         self.path.join(format!("forwarder.{index}.{what}"))
@@ -105,5 +163,47 @@ impl StateDir {
     /// Any other file.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// The same file, for this process alone: in the directory that was opened, whatever has its
+    /// name now.
+    pub fn inside(&self, file: &Path) -> PathBuf {
+        match (self.opened.get(), file.file_name()) {
+            (Some(opened), Some(name)) => {
+                let number = opened.as_raw_fd();
+                PathBuf::from(format!("/proc/self/fd/{number}")).join(name)
+            }
+            _ => file.to_path_buf(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    #[test]
+    fn a_state_directory_is_the_users_alone() {
+        let folder = format!("tidegate-state-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir(&folder).expect("fresh");
+        let of = |name: &str| StateDir::choose(Some(&folder.join(name)));
+        assert!(!of("new").enter().expect("none is there"));
+        of("new").create().expect("it is made");
+        assert!(of("new").enter().expect("it is ours"));
+        let refused = |name: &str| of(name).enter().expect_err(name).message;
+        symlink(folder.join("new"), folder.join("link")).expect("room");
+        assert!(refused("link").contains("symbolic link"));
+        let open = PermissionsExt::from_mode(0o750);
+        std::fs::set_permissions(folder.join("new"), open).expect("ours");
+        assert!(refused("new").contains("chmod 700"));
+        of("new").create().expect_err("it stays as it is");
+        if rustix::process::geteuid().is_root() {
+            of("theirs").create().expect("it is made");
+            chown(folder.join("theirs"), Some(12_345), None).expect("it is root");
+            assert!(refused("theirs").contains("belongs to user 12345"));
+        }
+        std::fs::remove_dir_all(&folder).expect("ours");
     }
 }

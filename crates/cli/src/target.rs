@@ -51,8 +51,8 @@ impl Target {
             }
         } else if let Some(path) = &self.client {
             ClientFile::read(path)?
-        } else if state.exists() {
-            ClientFile::read(&state)?
+        } else if state_dir.enter()? && state_dir.inside(&state).exists() {
+            state_dir.read_client_file()?
         } else {
             let place = state_dir.path().display();
             return Err(Fail::usage(format!(
@@ -75,7 +75,10 @@ impl Target {
         match &self.client {
             _ if !self.forwarders.is_empty() => None,
             Some(client) => Some(client.with_file_name(NAMES)),
-            None => Some(StateDir::choose(self.state_dir.as_deref()).file(NAMES)),
+            None => {
+                let state = StateDir::choose(self.state_dir.as_deref());
+                matches!(state.enter(), Ok(true)).then(|| state.file(NAMES))
+            }
         }
     }
 

@@ -9,10 +9,9 @@ pub use stop::{Busy, cut_off, stop, take_killed};
 use crate::fail::Fail;
 use crate::installed;
 use crate::keys::KeyFlags;
-use crate::processes;
+use crate::processes::{self, Process};
 use crate::state::StateDir;
 use plan::Plan;
-use rustix::process::Pid;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
@@ -146,9 +145,10 @@ impl Drop for Started<'_> {
         stop(self.state);
         // Those that had not come far enough to write their pid file.
         for child in self.mount.iter_mut().chain(&mut self.forwarders) {
-            let pid = Pid::from_child(child);
-            if matches!(child.try_wait(), Ok(None)) {
-                processes::end(pid, "tidegate", PATIENCE);
+            if matches!(child.try_wait(), Ok(None))
+                && let Some(process) = Process::of_child(child)
+            {
+                process.end(PATIENCE);
             }
         }
     }
@@ -157,7 +157,8 @@ impl Drop for Started<'_> {
 fn foreground(plan: &Plan) -> Result<ExitCode, Fail> {
     // Before anything is started, so that a signal never leaves something behind.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(Fail::runtime)?;
-    plan.write()?;
+    // Says as long as this process lives which one to end.
+    let _pid_file = plan.write()?;
     let mut started = Started {
         state: &plan.state,
         forwarders: Vec::new(),

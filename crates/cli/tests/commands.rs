@@ -2,6 +2,8 @@
 //! looked at, follow another policy and go down. What needs a mount is tested by tests/run.
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -109,6 +111,53 @@ fn forwarders_come_up_are_looked_at_and_go_down() {
     assert!(!scratch.0.join("run/forwarder.0.pid").exists());
     let nothing = scratch.refusal(&["down"]);
     assert!(nothing.contains("nothing is up"), "{nothing}");
+}
+
+#[test]
+fn down_ends_no_process_that_a_file_merely_names() {
+    let scratch = Scratch::new();
+    let run = scratch.0.join("run");
+    let mut private = std::fs::DirBuilder::new();
+    private.mode(0o700).create(&run).expect("fresh");
+    let mut child = Command::new("sleep")
+        .args(["60"])
+        .arg0("tidegate up mount")
+        .spawn()
+        .expect("it starts");
+    for name in ["up.pid", "mount.pid", "forwarder.0.pid"] {
+        std::fs::write(run.join(name), format!("{}\n", child.id())).expect("room");
+    }
+    let client = "forwarders = [\"unix:/nowhere\"]\n";
+    std::fs::write(run.join("client.toml"), client).expect("room");
+    scratch.run(&["down"]);
+    let ended = child.try_wait().expect("it is ours");
+    child.kill().expect("it is ours");
+    child.wait().expect("it is ours");
+    assert_eq!(ended, None, "it is no process of Tidegate");
+    std::fs::set_permissions(&run, PermissionsExt::from_mode(0o777)).expect("ours");
+    let open = scratch.refusal(&["down"]);
+    assert!(open.contains("others may use it; `chmod 700"), "{open}");
+}
+
+#[test]
+fn a_runtime_directory_of_another_user_does_not_count() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped, needs root: a directory of another user");
+        return;
+    }
+    let scratch = Scratch::new();
+    let theirs = scratch.0.join("theirs");
+    std::fs::create_dir(&theirs).expect("fresh");
+    std::os::unix::fs::chown(&theirs, Some(12_345), None).expect("it is root");
+    let stat = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .arg("stat")
+        .env_remove("TIDEGATE_STATE_DIR")
+        .env_remove("TIDEGATE_FORWARDERS")
+        .env("XDG_RUNTIME_DIR", &theirs)
+        .output()
+        .expect("the command is built");
+    let said = String::from_utf8_lossy(&stat.stderr);
+    assert!(!said.contains("theirs"), "{said}");
 }
 
 /// Changes the policy, and looks at it in each way.

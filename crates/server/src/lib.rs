@@ -17,6 +17,7 @@ mod descriptors;
 mod forwarder_loop;
 mod identity;
 mod lock;
+mod pid_file;
 mod rights;
 pub mod seats;
 mod serve;
@@ -25,6 +26,7 @@ pub mod storage;
 
 pub use forwarder_loop::Stop;
 pub use identity::user_of;
+pub use pid_file::PidFile;
 pub use serve::{log_to_stderr, serve};
 pub use start::{Running, Server, StartError};
 /// The models of the emulated devices, for programs that configure them.

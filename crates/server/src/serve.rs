@@ -2,15 +2,12 @@
 
 use crate::config::{Config, LogLevel};
 use crate::forwarder_loop::Stop;
+use crate::pid_file::PidFile;
 use crate::rights;
 use crate::start::{Server, StartError};
 use crate::storage::prepare_process;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -61,9 +58,8 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
     let server = Server::bind(config)?;
     drop::<Sender<()>>(started);
     let _ = serving.set(server.stop());
-    if let Some(path) = &config.pid_file {
-        write_pid_file(path).map_err(StartError::system("writing the pid file"))?;
-    }
+    let pid_file = config.pid_file.as_deref().map(PidFile::write).transpose();
+    let pid_file = pid_file.map_err(StartError::system("writing the pid file"))?;
     let listen: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
     info!(
         forwarder = config.forwarder,
@@ -73,7 +69,9 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
         "serving"
     );
     let ended = server.run();
-    remove_own_pid_file(config.pid_file.as_deref());
+    if let Some(pid_file) = pid_file {
+        pid_file.remove();
+    }
     let in_time = ended?;
     info!(in_time, "stopped");
     Ok(in_time)
@@ -91,24 +89,6 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StartE
 fn watch_start(starts: &Receiver<()>, limit: Duration, late: impl FnOnce()) {
     if starts.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
         late();
-    }
-}
-
-fn write_pid_file(path: &Path) -> io::Result<()> {
-    // The mode is said here because the umask is 0 by now.
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o644);
-    writeln!(options.open(path)?, "{}", std::process::id())
-}
-
-/// Removes the pid file unless another process has written it since.
-fn remove_own_pid_file(path: Option<&Path>) {
-    let own = std::process::id().to_string();
-    if let Some(path) = path
-        && std::fs::read_to_string(path).is_ok_and(|text| text.trim() == own)
-    {
-        // Somebody else's clean-up may have been quicker.
-        let _ = std::fs::remove_file(path);
     }
 }
 

@@ -3,7 +3,6 @@
 use super::Up;
 use crate::fail::Fail;
 use crate::keys::Setting;
-use crate::processes;
 use crate::state::{ClientFile, StateDir};
 use rustix::process::Pid;
 use std::fmt::Write;
@@ -11,6 +10,7 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use tidegate_server::PidFile;
 use tidegate_server::config::rule::Rules;
 use tidegate_server::config::{Config, Source, Value, rules_file};
 
@@ -54,6 +54,7 @@ impl Plan {
             return Err(Fail::usage(format!("{} is no directory", export.display())));
         }
         let state = StateDir::choose(up.state_dir.as_deref());
+        state.enter()?;
         let mount = up.mount.clone().unwrap_or_else(|| state.file("mnt"));
         let mount = std::path::absolute(&mount).unwrap_or(mount);
         if mount.starts_with(&export) {
@@ -91,11 +92,11 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Writes the configurations and `client.toml`, and makes the mount point.
-    pub fn write(&self) -> Result<(), Fail> {
+    /// Writes the configurations, `client.toml` and the pid file, and makes the mount point.
+    pub fn write(&self) -> Result<PidFile, Fail> {
         self.state.create()?;
         if let Some(path) = self.secret_file() {
-            write_secret(&path)
+            write_secret(&self.state.inside(&path))
                 .map_err(|error| Fail::usage(format!("{}: {error}", path.display())))?;
         }
         if let Some(dir) = &self.trace {
@@ -104,7 +105,7 @@ impl Plan {
         }
         let put = |path: PathBuf, text: String| {
             let failed = |error| Fail::usage(format!("{}: {error}", path.display()));
-            std::fs::write(&path, text).map_err(failed)
+            std::fs::write(self.state.inside(&path), text).map_err(failed)
         };
         for index in 0..self.forwarders {
             put(
@@ -114,16 +115,16 @@ impl Plan {
         }
         let text = toml::to_string(&self.client_file()).map_err(Fail::runtime)?;
         put(self.state.client_file(), text)?;
-        put(
-            self.state.file("up.pid"),
-            format!("{}\n", std::process::id()),
-        )?;
+        let path = self.state.file("up.pid");
+        let pid_file = PidFile::write(&self.state.inside(&path));
+        let pid_file =
+            pid_file.map_err(|error| Fail::usage(format!("{}: {error}", path.display())))?;
         if let Some(point) = &self.mount {
             std::fs::create_dir_all(point).map_err(|error| {
                 Fail::usage(format!("mount point {}: {error}", point.display()))
             })?;
         }
-        Ok(())
+        Ok(pid_file)
     }
 
     /// What other commands need to know.
@@ -166,12 +167,9 @@ impl Plan {
 
     /// A process of an earlier `up` in this state directory that still runs.
     pub fn running(&self) -> Option<Pid> {
-        let up = processes::find(&self.state.file("up.pid"), "tidegate");
-        up.or_else(|| {
-            (0..FORWARDERS_MAX).find_map(|index| {
-                let config = shown(&self.state.forwarder(index, "toml"));
-                processes::find(&self.state.forwarder(index, "pid"), &config)
-            })
+        let holder = |file: PathBuf| PidFile::holder(&self.state.inside(&file));
+        holder(self.state.file("up.pid")).or_else(|| {
+            (0..FORWARDERS_MAX).find_map(|index| holder(self.state.forwarder(index, "pid")))
         })
     }
 

@@ -2,8 +2,8 @@
 //! forwarders, then the forwarders.
 
 use crate::holders::{self, Holder};
-use crate::processes;
-use crate::state::{ClientFile, StateDir};
+use crate::processes::{self, Process};
+use crate::state::StateDir;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ impl Busy {
     /// Finds the processes that use the mount of a state directory; prints them on standard error,
     /// and how long the command waits for them.
     pub fn look(state: &StateDir) -> Option<Busy> {
-        let point = ClientFile::read(&state.client_file()).ok()?.mount?;
+        let point = state.read_client_file().ok()?.mount?;
         if !processes::is_mounted(&point) {
             return None;
         }
@@ -68,9 +68,9 @@ impl Busy {
 /// Stops the processes of the state directory. Returns those that it had to kill, in words.
 pub fn stop(state: &StateDir) -> Vec<String> {
     let mut killed = Vec::new();
-    if let Some(pid) = processes::find(&state.file("mount.pid"), "mount") {
+    if let Some(process) = Process::find(&state.inside(&state.file("mount.pid"))) {
         let busy = Busy::look(state);
-        let gently = processes::end(pid, "mount", MOUNT_PATIENCE);
+        let gently = process.end(MOUNT_PATIENCE);
         match &busy {
             _ if !gently => {
                 let still = busy.map_or(String::new(), |busy| busy.still());
@@ -81,7 +81,7 @@ pub fn stop(state: &StateDir) -> Vec<String> {
             None => {}
         }
     }
-    let client = ClientFile::read(&state.client_file()).ok();
+    let client = state.read_client_file().ok();
     if let Some(point) = client.as_ref().and_then(|client| client.mount.as_ref())
         && processes::is_mounted(point)
     {
@@ -91,21 +91,21 @@ pub fn stop(state: &StateDir) -> Vec<String> {
     killed.extend(stop_forwarders(state, configs));
     for name in ["mount.pid", "up.pid", "client.toml"] {
         // Left from an earlier run, or already gone.
-        let _ = std::fs::remove_file(state.file(name));
+        let _ = std::fs::remove_file(state.inside(&state.file(name)));
     }
     for index in 0..configs {
-        let _ = std::fs::remove_file(state.forwarder(index, "pid"));
+        let _ = std::fs::remove_file(state.inside(&state.forwarder(index, "pid")));
     }
     if !killed.is_empty() {
         // For a `tidegate down` that waits for this; without the file, the log still says it.
-        let _ = std::fs::write(state.file(KILLED), killed.join("\n"));
+        let _ = std::fs::write(state.inside(&state.file(KILLED)), killed.join("\n"));
     }
     killed
 }
 
 /// Takes the list of what the [`stop`] of another process has killed.
 pub fn take_killed(state: &StateDir) -> Vec<String> {
-    let path = state.file(KILLED);
+    let path = state.inside(&state.file(KILLED));
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     // Not there if nothing was killed.
     let _ = std::fs::remove_file(path);
@@ -122,15 +122,14 @@ pub fn cut_off(killed: &[String]) -> String {
 fn stop_forwarders(state: &StateDir, configs: usize) -> Vec<String> {
     let running: Vec<_> = (0..configs)
         .filter_map(|index| {
-            let mark = state.forwarder(index, "toml").display().to_string();
-            let pid = processes::find(&state.forwarder(index, "pid"), &mark)?;
-            Some((index, pid, mark))
+            let pid_file = state.forwarder(index, "pid");
+            Some((index, Process::find(&state.inside(&pid_file))?))
         })
         .collect();
     // All at once: each waits for its own work only.
     std::thread::scope(|scope| {
-        let ends = running.iter().map(|(index, pid, mark)| {
-            let end = scope.spawn(move || processes::end(*pid, mark, DRAIN_PATIENCE));
+        let ends = running.iter().map(|(index, process)| {
+            let end = scope.spawn(move || process.end(DRAIN_PATIENCE));
             (index, end)
         });
         let ends: Vec<_> = ends.collect();
