@@ -10,6 +10,9 @@ use std::sync::Arc;
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::{Attr, Caller, Handle, PATH_MAX, RenameMode};
 
+/// The mask of access(2) for a directory whose names are to change.
+const WRITE_AND_SEARCH: u32 = 3;
+
 impl PosixFiles {
     pub(super) fn walk_path(&self, handle: Handle, path: &[u8]) -> Done<Attr> {
         if let Some(known) = self.export.table.find(handle) {
@@ -342,7 +345,8 @@ impl PosixFiles {
         let removing = match regular {
             true => {
                 let opens = &self.export.opens;
-                Some(opens.removing(attr.handle, fd.as_fd(), &self.permit)?)
+                let may = || self.may_remove(caller, parent, &attr);
+                Some(opens.removing(attr.handle, fd.as_fd(), &self.permit, may)?)
             }
             false => None,
         };
@@ -362,6 +366,22 @@ impl PosixFiles {
             Err(_) => {}
         }
         removed
+    }
+
+    /// Whether the caller may remove a name of a file from a directory, as unlink(2) says. A hidden
+    /// name changes the file's ctime, so none is made for a removal that will be refused.
+    fn may_remove(&self, caller: Option<&Caller>, parent: &Known, attr: &Attr) -> Done<()> {
+        let uid = self.export.own.effective_uid(caller);
+        if uid == 0 {
+            return Ok(());
+        }
+        self.check_access(caller, parent, WRITE_AND_SEARCH)?;
+        let stat = self.export.stat(&parent.path).map_err(no)?;
+        let sticky = u32::from(stat.stx_mode) & libc::S_ISVTX != 0;
+        match sticky && stat.stx_uid != uid && attr.uid != uid {
+            true => Err(Errno::EPERM.into()),
+            false => Ok(()),
+        }
     }
 
     /// Closes descriptors that would keep a file without names from being freed.

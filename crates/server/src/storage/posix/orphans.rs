@@ -206,9 +206,13 @@ impl Opens {
         handle: Handle,
         path: BorrowedFd<'_>,
         permit: &'a Permit,
+        may: impl FnOnce() -> Done<()>,
     ) -> Done<Removing<'a>> {
         let group = self.group(handle);
         let kept = !self.lock_if_unused(&group, handle)?;
+        if kept {
+            may()?;
+        }
         let mut removing = Removing {
             opens: self,
             handle,
