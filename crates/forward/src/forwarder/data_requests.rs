@@ -180,6 +180,7 @@ impl Forwarder {
     }
 
     fn arrived(&mut self, request: Request) {
+        self.tell_shares();
         let accepted = self.scheduler.handle(self.now, Input::Arrived(request));
         accepted.expect("there is room, and the id is that of an outstanding request");
     }
@@ -237,6 +238,7 @@ impl Forwarder {
 
     /// Starts the next batch, if the scheduler has one.
     pub(super) fn dispatch(&mut self) {
+        self.tell_shares();
         let mut batch = core::mem::take(&mut self.batch);
         match self.scheduler.poll(self.now, &mut batch) {
             Output::Dispatch => {

@@ -27,6 +27,8 @@ pub(super) struct EffectiveShares {
     /// the start.
     pub(super) set_at: u64,
     shares: Shares,
+    /// The scheduler does not know yet what became of some applications' shares.
+    changed: bool,
     /// The change of rules that the host is reading or storing, and the time that it is set at.
     coming: Option<(PolicyId, u64)>,
 }
@@ -49,6 +51,7 @@ impl EffectiveShares {
             },
             rules: config.shares.clone(),
             set_at: 0,
+            changed: false,
             coming: None,
         }
     }
@@ -258,6 +261,7 @@ impl Forwarder {
         self.shares.set_at = at;
         self.shares.rules = rules;
         self.shares.shares = shares;
+        self.shares.changed = false;
         Ok(())
     }
 
@@ -283,8 +287,16 @@ impl Forwarder {
             Some(share) => self.shares.shares.apps.insert(AppId(app), share),
             None => self.shares.shares.apps.remove(&AppId(app)),
         };
-        let set = self.scheduler.set_shares(self.now, &self.shares.shares);
-        set.expect("each rule was checked when it came");
+        self.shares.changed = true;
+    }
+
+    /// Tells the scheduler the shares that changed since it was told last: once for all that were
+    /// named meanwhile, because it takes all shares anew.
+    pub(super) fn tell_shares(&mut self) {
+        if core::mem::take(&mut self.shares.changed) {
+            let set = self.scheduler.set_shares(self.now, &self.shares.shares);
+            set.expect("each rule was checked when it came");
+        }
     }
 
     /// The effective policy in words, with the policy that was asked for if that is another one.
