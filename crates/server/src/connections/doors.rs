@@ -62,8 +62,8 @@ impl Bounds {
     pub fn new(conns_max: usize) -> Bounds {
         Bounds {
             conns_max,
-            ungreeted_max: (conns_max / 6).clamp(2, 1024),
-            ungreeted_of_peer_max: (conns_max / 12).clamp(1, 512),
+            ungreeted_max: (conns_max / 3).clamp(2, 1024),
+            ungreeted_of_peer_max: (conns_max / 6).clamp(1, 512),
         }
     }
 
