@@ -244,7 +244,7 @@ impl Forwarder {
 
     /// Adds a further connection to an existing session.
     fn join(&mut self, conn: ConnId, request: &Request, hello: &Hello, peer: (&Caller, bool)) {
-        let room = self.joined < self.config.joined_max as usize;
+        let room = self.has_room_to_join(peer);
         let client = self.clients.get_mut(&hello.client);
         let client = client.filter(|it| it.conn.is_some() && (&it.user, it.trusted) == peer);
         let Some(client) = client.filter(|it| it.incarnation == hello.incarnation) else {
@@ -265,6 +265,18 @@ impl Forwarder {
         let pipeline = Pipeline::new(mode, payload_max).least(hello.pipeline);
         let granted = self.grant(hello, payload_max, pipeline, false);
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
+    }
+
+    /// Whether a session may have one more connection. One user who is not trusted has a quarter of
+    /// the further connections.
+    fn has_room_to_join(&self, (user, trusted): (&Caller, bool)) -> bool {
+        let max = self.config.joined_max as usize;
+        let his = || {
+            let same = |it: &&Client| !it.trusted && it.user.uid == user.uid;
+            let his = self.clients.values().filter(same);
+            his.map(|it| it.joined.len()).sum::<usize>()
+        };
+        self.joined < max && (trusted || his() < (max / 4).max(1))
     }
 
     /// Refuses a further connection. The session goes on without it.

@@ -167,3 +167,20 @@ fn a_write_on_one_is_read_on_another() {
     let (to, _, payload) = host.replies.pop_front().expect("a reply");
     assert_eq!((to, payload), (first, alloc::vec![9; 4096]));
 }
+
+#[test]
+fn one_user_has_a_part_of_the_further_connections() {
+    let mut world = World::new();
+    let mut host = serving(&mut world, 8, 8);
+    Tester::of(&mut host, 7, peer(1000));
+    Tester::of(&mut host, 8, peer(1001));
+    for refused in [None, None, Some(EUSERS)] {
+        assert_eq!(join(&mut host, 7, 1, 1000).1, refused);
+    }
+    assert_eq!(join(&mut host, 8, 1, 1001).1, None);
+    Tester::new(&mut host, 9);
+    for _ in 0..5 {
+        assert_eq!(join(&mut host, 9, 1, 0).1, None);
+    }
+    assert_eq!(join(&mut host, 9, 1, 0).1, Some(EUSERS));
+}
