@@ -244,6 +244,11 @@ impl Ports {
         self.threads.iter().any(|thread| thread.incoming.is_any())
     }
 
+    /// The number of connections of all shards.
+    pub fn len(&self) -> usize {
+        self.ports.len()
+    }
+
     /// Adds the counts of the other threads to those of shard 0.
     pub fn add_counts(&self, sum: &mut HostCounts) {
         for thread in &self.threads {

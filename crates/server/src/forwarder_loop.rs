@@ -41,6 +41,12 @@ const LISTENERS: usize = 1;
 const JITTER: usize = CONNS - 1;
 const STORAGE: usize = CONNS - 2;
 
+/// How many connections are accepted in one pass, before those that exist have a turn.
+const ACCEPTED_MAX: usize = 64;
+
+/// How many connections may be about to end while further ones are accepted.
+const ENDING_MAX: usize = 64;
+
 /// How long a drain may take, in ns.
 const DRAIN_NS_MAX: u64 = 30_000_000_000;
 
@@ -333,7 +339,18 @@ impl ForwarderLoop {
     }
 
     fn accept(&mut self, listener: usize) {
-        while let Some(accepted) = self.acceptor.accept(listener, self.now) {
+        for turn in 0.. {
+            // Connections that were told to end keep their descriptors until their shards have had
+            // a turn, so those that come must not take it.
+            let ending = self.ports.len().saturating_sub(self.acceptor.conns());
+            if turn >= ACCEPTED_MAX || ending >= ENDING_MAX {
+                self.acceptor
+                    .go_on_at(self.now + u64::from(turn == 0) * 1_000_000);
+                break;
+            }
+            let Some(accepted) = self.acceptor.accept(listener, self.now) else {
+                break;
+            };
             if let Some(older) = accepted.instead_of {
                 self.ports.cut(older, NO_HELLO.into());
             }

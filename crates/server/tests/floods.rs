@@ -2,7 +2,9 @@
 
 mod support;
 
+use std::collections::VecDeque;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 use support::{Peer, Scratch, start, until};
@@ -86,14 +88,35 @@ fn connections_without_a_hello_keep_nobody_out() {
     if !is_root() {
         return;
     }
-    let mut knockers = Vec::new();
-    for _ in 0..300 {
-        knockers.push(support::unix_as(&scratch.socket(), FLOODER));
-    }
-    let mut other = Peer::unix_as(&scratch.socket(), OTHER).greet(&[]);
-    other.check_alive();
-    let mut own = Peer::unix(&scratch.socket()).greet(&[]);
-    own.check_alive();
+    let over = AtomicBool::new(false);
+    let knocked = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // New ones as fast as they are accepted.
+            let mut knockers = VecDeque::new();
+            while !over.load(Ordering::Relaxed) {
+                knockers.push_back(support::unix_as(&scratch.socket(), FLOODER));
+                if knockers.len() > 300 {
+                    knockers.pop_front();
+                }
+                knocked.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        until("a flood", || knocked.load(Ordering::Relaxed) > 3000);
+        for uid in [OTHER, 0].repeat(20) {
+            let mut peer = Peer::unix_as(&scratch.socket(), uid).greet(&[]);
+            peer.check_alive();
+            peer.call(Op::Bye, &[]);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    // All but those within the bounds were closed, and their descriptors with them.
+    assert!(open_descriptors() < 900, "{} are open", open_descriptors());
+}
+
+fn open_descriptors() -> usize {
+    let all = std::fs::read_dir("/proc/self/fd");
+    all.expect("it is ours").count()
 }
 
 #[test]

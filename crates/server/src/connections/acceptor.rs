@@ -91,6 +91,16 @@ impl Acceptor {
         }
     }
 
+    /// The number of connections that were not told to end.
+    pub fn conns(&self) -> usize {
+        self.doors.len()
+    }
+
+    /// Notes that more connections may wait, to be accepted at `at`.
+    pub fn go_on_at(&mut self, at: Time) {
+        self.again_at = Some(at);
+    }
+
     /// Notes that a connection has said hello.
     pub fn greeted(&mut self, conn: ConnId) {
         self.doors.greeted(conn);

@@ -106,6 +106,11 @@ impl Doors {
         }
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.conns.len()
+    }
+
     /// Decides about a new connection. Unless it is refused, [`Doors::came`] must follow.
     pub fn ask(&self, whose: &Whose) -> Entry {
         let own = *whose == Whose::Own;
