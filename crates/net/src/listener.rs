@@ -6,12 +6,13 @@ use crate::stream::Stream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags, chmod, fchmod, fstat, open};
 use rustix::io::ioctl_fionbio;
-use rustix::net::{self, SocketFlags, sockopt};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use tidegate_fabric::Domain;
 
@@ -74,12 +75,7 @@ impl Listener {
                     Domain::shared(provider, None).map_err(io::Error::other)?;
                 }
                 remove_stale(path)?;
-                let socket = UnixListener::bind(path)?;
-                // A user's forwarder serves that user; root's serves all, who prove who they are.
-                let root = rustix::process::geteuid().is_root();
-                let mode = if root { 0o666 } else { 0o600 };
-                std::fs::set_permissions(path, PermissionsExt::from_mode(mode))?;
-                (OwnedFd::from(socket), address.place.clone())
+                (bind_unix(path)?, address.place.clone())
             }
         };
         ioctl_fionbio(&socket, true)?;
@@ -146,6 +142,48 @@ impl Drop for Listener {
     }
 }
 
+/// Binds a Unix socket whose file has its final mode before any process can connect.
+fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
+    // A user's forwarder serves that user; root's serves all, who prove who they are.
+    let root = rustix::process::geteuid().is_root();
+    let mode = Mode::from_raw_mode(if root { 0o666 } else { 0o600 });
+    let kind = SocketType::STREAM;
+    let socket = net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    // The file is made with the socket's own mode, less the umask.
+    fchmod(&socket, mode)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // Widened where the umask took something: of this file, even if another gets its name.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty())?;
+    let found = fstat(&file)?;
+    let is_ours = FileType::from_raw_mode(found.st_mode) == FileType::Socket
+        && found.st_uid == rustix::process::geteuid().as_raw();
+    if !is_ours {
+        return Err(io::Error::other("another user has replaced the socket"));
+    }
+    if found.st_mode & 0o777 != mode.as_raw_mode() {
+        chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)?;
+    }
+    warn_of_others(path);
+    net::listen(&socket, CONNECTING_MAX)?;
+    Ok(socket)
+}
+
+/// Warns if other users may replace the file of a socket by their own.
+fn warn_of_others(path: &Path) {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mode = std::fs::metadata(parent).map_or(0, |found| found.permissions().mode());
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        tracing::warn!(
+            "others may replace the socket {}: take the right to write its directory from them",
+            path.display()
+        );
+    }
+}
+
 /// Makes the queue of new connections longer, since all clients connect at once when a forwarder
 /// restarts. The standard library's queue has 128 places, and a client that finds it full tries
 /// again after a second. The kernel cuts the length to its own limit (`net.core.somaxconn`).
@@ -192,4 +230,27 @@ fn advice(error: &io::Error, place: &Place) -> String {
 
 fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_has_its_mode_and_no_other_file_is_replaced() {
+        let name = format!("tidegate-listener-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let socket = bind_unix(&path).expect("a fresh name");
+        let found = std::fs::symlink_metadata(&path).expect("it is there");
+        let root = rustix::process::geteuid().is_root();
+        let mode = if root { 0o666 } else { 0o600 };
+        assert_eq!(found.permissions().mode() & 0o777, mode);
+        UnixStream::connect(&path).expect("it listens");
+        assert!(bind_unix(&path).is_err(), "the name is taken");
+        drop(socket);
+        std::fs::remove_file(&path).expect("ours");
+        std::os::unix::fs::symlink("/nowhere/at/all", &path).expect("ours");
+        assert!(bind_unix(&path).is_err(), "a link");
+        std::fs::remove_file(&path).expect("ours");
+    }
 }

@@ -4,7 +4,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use tidegate_wire::Challenge;
 
@@ -22,6 +22,17 @@ pub enum SecretError {
     /// Its mode lets its group or everybody read, write or execute it.
     #[error("can be read by others; `chmod 600` it")]
     Exposed,
+    /// It belongs to a user who is neither this process's nor root, and who can read and change it.
+    #[error(
+        "belongs to user {owner}; it must belong to user {own}, as whom this process runs, \
+         or to root"
+    )]
+    Foreign {
+        /// The owner.
+        owner: u32,
+        /// The user of this process.
+        own: u32,
+    },
     /// It holds so few bytes that they can be guessed.
     #[error(
         "holds {0} bytes; at least {SECRET_LEN_MIN} are needed, for example \
@@ -33,11 +44,17 @@ pub enum SecretError {
     Long,
 }
 
-/// Reads a file that only its owner may read, and strips the white space at its end.
+/// Reads a file that only its owner may read, who is root or this process's user, and strips the
+/// white space at its end.
 pub fn read_private(path: &Path) -> Result<Vec<u8>, SecretError> {
     let file = std::fs::File::open(path)?;
-    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+    let found = file.metadata()?;
+    if found.permissions().mode() & 0o077 != 0 {
         return Err(SecretError::Exposed);
+    }
+    let (owner, own) = (found.uid(), rustix::process::geteuid().as_raw());
+    if owner != own && owner != 0 {
+        return Err(SecretError::Foreign { owner, own });
     }
     let mut bytes = Vec::new();
     file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;
@@ -138,6 +155,12 @@ mod tests {
         assert!(read(good, 0o400).is_ok());
         for mode in [0o640, 0o604, 0o644] {
             assert!(matches!(read(good, mode), Err(SecretError::Exposed)));
+        }
+        if rustix::process::geteuid().is_root() {
+            read(good, 0o600).expect("it is good");
+            std::os::unix::fs::chown(&path, Some(12_345), None).expect("it is root");
+            let theirs = Secret::read(&path).expect_err("it is another user's");
+            assert!(theirs.to_string().starts_with("belongs to user 12345; "));
         }
         let short = read(b"0123456789abcde \n", 0o600);
         assert!(matches!(short, Err(SecretError::Short(15))));

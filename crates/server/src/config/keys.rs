@@ -58,7 +58,7 @@ keys! {
         stripe: u64 = or(1 << 20).range(4096, 1 << 40).unit("bytes").flag("--stripe BYTES", BOTH);
 
         /// File with the shared secret, needed for TCP. At least 16 bytes without white space at
-        /// the end, readable by its owner only
+        /// the end, readable by its owner only, who is root or the user of the process
         secret_file: Option<PathBuf> = or(None).flag("--secret-file FILE", SERVE);
 
         /// TCP without a secret: whoever can connect reads and writes, as any user that he names.
@@ -71,7 +71,9 @@ keys! {
         fail_over: bool = or(true).flag("--fail-over true|false", BOTH);
 
         /// File for the process id, written when the forwarder listens and removed when it ends
-        /// in order
+        /// in order. The forwarder keeps it locked (fcntl), and refuses one that another process
+        /// has locked, or a link. `down` signals the process that has the lock, whatever the text
+        /// says
         pid_file: Option<PathBuf> = or(None);
 
         /// Storage threads: the calls to the back end that run at once
