@@ -7,7 +7,7 @@
 //! file at that path is compared with the handle. The note of a file is removed by the file's last
 //! close or by the sweep of its seat, that of a directory after an hour at the latest.
 
-use super::{Opens, hidden_name, ignore_absent, parse_hidden_name};
+use super::{Opens, hidden_name, ignore_absent, lock, parse_hidden_name};
 use crate::storage::ofd;
 use crate::storage::posix::hidden::{draft_name, make_folder};
 use crate::storage::posix::sys::{self, Done, no};
@@ -24,9 +24,37 @@ const DIRECTORY_KEPT: Duration = Duration::from_secs(3600);
 /// The most notes of directories that one forwarder keeps. Then it removes the oldest.
 const DIRECTORIES_MAX: usize = 1024;
 
+/// The most notes of files that one forwarder keeps. Then it removes the oldest; the file is found
+/// again only under the path that the client knows.
+const FILES_MAX: usize = 16_384;
+
+/// Files that a forwarder has noted, the oldest first, each once. The notes of some may be gone.
+#[derive(Default)]
+struct Noted {
+    order: VecDeque<Handle>,
+    all: HashSet<Handle>,
+}
+
+impl Noted {
+    /// Adds a file. Returns the one whose note must go, if there are too many.
+    fn add(&mut self, handle: Handle) -> Option<Handle> {
+        if !self.all.insert(handle) {
+            return None;
+        }
+        self.order.push_back(handle);
+        if self.order.len() <= FILES_MAX {
+            return None;
+        }
+        let oldest = self.order.pop_front()?;
+        self.all.remove(&oldest);
+        Some(oldest)
+    }
+}
+
 /// The folder of notes.
 pub(super) struct Notes {
     folder: OwnedFd,
+    files: Mutex<Noted>,
     /// Directories that this forwarder has noted, the oldest first. A sweep removes the notes of
     /// forwarders that have ended.
     directories: Mutex<VecDeque<(Handle, Instant)>>,
@@ -37,6 +65,7 @@ impl Notes {
     pub(super) fn open(hidden: BorrowedFd<'_>) -> std::io::Result<Notes> {
         Ok(Notes {
             folder: make_folder(hidden, "moved")?,
+            files: Mutex::default(),
             directories: Mutex::default(),
         })
     }
@@ -59,12 +88,19 @@ impl Notes {
         removed.or_else(ignore_absent).map_err(no)
     }
 
+    /// Remembers the note of a file, and removes the oldest if they are too many.
+    fn count_file(&self, handle: Handle) {
+        let gone = lock(&self.files).add(handle);
+        if let Some(handle) = gone
+            && let Err(error) = self.remove(hidden_name(handle))
+        {
+            tracing::debug!(inode = handle.inode, ?error, "old note stays");
+        }
+    }
+
     /// Remembers the note of a directory, and removes those that are too old or too many.
     fn count_directory(&self, handle: Handle) {
-        let mut directories = self
-            .directories
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut directories = lock(&self.directories);
         directories.retain(|(other, _)| *other != handle);
         directories.push_back((handle, Instant::now()));
         let mut gone = Vec::new();
@@ -113,6 +149,7 @@ impl Opens {
             return;
         }
         self.notes.write(handle, path);
+        self.notes.count_file(handle);
         // The last close elsewhere may have come before the note was there to be removed.
         if let Err(error) = self.remove_if_unused(&group, handle) {
             tracing::debug!(inode = handle.inode, ?error, "note stays");
@@ -188,5 +225,27 @@ impl Opens {
         let removed = self.notes.remove(hidden_name(handle));
         self.unlock(handle)?;
         removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_of_files_are_bounded_and_the_oldest_goes() {
+        let file = |inode: usize| Handle {
+            inode: inode as u64,
+            birth: 1,
+        };
+        let mut noted = Noted::default();
+        for inode in 0..FILES_MAX {
+            assert_eq!(noted.add(file(inode)), None);
+        }
+        assert_eq!(noted.add(file(7)), None, "it is noted already");
+        for inode in 0..10 {
+            assert_eq!(noted.add(file(FILES_MAX + inode)), Some(file(inode)));
+        }
+        assert_eq!((noted.order.len(), noted.all.len()), (FILES_MAX, FILES_MAX));
     }
 }
