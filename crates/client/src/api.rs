@@ -163,6 +163,17 @@ impl Client {
         self.host.name_application(application)
     }
 
+    /// Where a file is below the root of the export, as far as this client has seen its name.
+    pub fn path_of(&self, handle: Handle) -> Option<Box<[u8]>> {
+        self.host.path_of(handle)
+    }
+
+    /// Tells where a file is below the root of the export, for forwarders that do not know its
+    /// handle. For a file that this client has not looked up.
+    pub fn tell_path(&self, handle: Handle, path: &[u8]) {
+        self.host.tell_path(handle, path);
+    }
+
     /// Forgets the path of a handle (for the mount, whose kernel has forgotten the node).
     pub fn forget(&self, handle: Handle) {
         self.host.forget(handle);

@@ -230,6 +230,7 @@ impl Core {
                 payload,
             } => self.received(forwarder, reply, payload),
             Input::Application { app, application } => self.application(app, application),
+            Input::Told { handle, path } => self.told_path(handle, &path),
             Input::Forget { handle } => self.names.forget(handle),
             Input::Shutdown => self.shutdown(),
         }

@@ -227,6 +227,18 @@ impl Host {
         });
     }
 
+    /// The path of a file below the root, if a name of it is known.
+    pub(crate) fn path_of(&self, handle: Handle) -> Option<Box<[u8]>> {
+        let _guard = SignalGuard::begin();
+        self.state().ok()?.core.path_of(handle)
+    }
+
+    /// Notes the path of a file.
+    pub(crate) fn tell_path(&self, handle: Handle, path: &[u8]) {
+        let path = path.into();
+        self.report(Input::Told { handle, path });
+    }
+
     /// Forgets a file's name.
     pub(crate) fn forget(&self, handle: Handle) {
         self.report(Input::Forget { handle });

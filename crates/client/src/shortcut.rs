@@ -52,6 +52,8 @@ pub struct Answer {
     pub forwarders: String,
     /// The application's name, if a program has given it; empty if its environment names it.
     pub name: String,
+    /// Where the file is below the root of the export; empty if that is not known, or long.
+    pub path: Vec<u8>,
 }
 
 impl Answer {
@@ -73,6 +75,10 @@ impl Answer {
         }
         bytes.extend(self.forwarders.as_bytes());
         bytes.extend(self.name.as_bytes());
+        if bytes.len() + self.path.len() < ANSWER_LEN {
+            bytes.extend(&self.path);
+        }
+        bytes.push(0);
         (bytes.len() <= ANSWER_LEN).then_some(bytes)
     }
 
@@ -88,7 +94,8 @@ impl Answer {
             Some(u64::from_le_bytes(bytes.try_into().ok()?))
         };
         let (forwarders, rest) = text.split_at_checked(usize::try_from(number(6)?).ok()?)?;
-        let name = rest.get(..usize::try_from(number(7)?).ok()?)?;
+        let (name, rest) = rest.split_at_checked(usize::try_from(number(7)?).ok()?)?;
+        let path_len = rest.iter().position(|byte| *byte == 0)?;
         Some(Answer {
             handle: Handle {
                 inode: number(0)?,
@@ -100,6 +107,7 @@ impl Answer {
             forwarder_count: number(5)?,
             forwarders: String::from_utf8(forwarders.to_vec()).ok()?,
             name: String::from_utf8(name.to_vec()).ok()?,
+            path: rest[..path_len].to_vec(),
         })
     }
 }
@@ -117,6 +125,7 @@ mod tests {
             stripe_bytes: 1 << 20,
             forwarder_count: 4,
             name: "climate".to_string(),
+            path: b"run/out".to_vec(),
             forwarders: "unix:/run/a.sock".to_string(),
         };
         let mut bytes = answer.encode().expect("it is short");
@@ -127,6 +136,13 @@ mod tests {
         assert_eq!(Answer::decode(&[0; ANSWER_LEN]), None);
         bytes[56..64].copy_from_slice(&u64::MAX.to_le_bytes());
         assert_eq!(Answer::decode(&bytes), None);
+        let long = Answer {
+            path: vec![b'x'; ANSWER_LEN],
+            ..answer.clone()
+        };
+        let mut bytes = long.encode().expect("the path is left out");
+        bytes.resize(ANSWER_LEN, 0);
+        assert!(Answer::decode(&bytes).is_some_and(|it| it.path.is_empty()));
         let forwarders = "x".repeat(ANSWER_LEN);
         assert_eq!(
             Answer {

@@ -197,8 +197,9 @@ fn append(file: &Intercepted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>)
             }
             Done::Moved(taken.len as usize)
         }
-        // The append was not done: no forwarder knows the file.
-        Err(Errno(libc::ESTALE)) => Done::NotOurs,
+        // The append was not done: no forwarder knows the file, or none lets this user write it,
+        // who has it open all the same.
+        Err(Errno(libc::ESTALE | libc::EACCES)) => Done::NotOurs,
         Err(errno) => Done::Failed(errno),
     }
 }

@@ -224,6 +224,7 @@ fn intercept(state: &State, fd: c_int, identity: Identity) -> Option<Intercepted
         app,
         forwarders,
         name,
+        path,
         ..
     } = ask(fd)?;
     let client = connected(state, forwarders)?;
@@ -240,6 +241,8 @@ fn intercept(state: &State, fd: c_int, identity: Identity) -> Option<Intercepted
         app,
         ..Context::default()
     };
+    // A forwarder of root asks for it, to see whether this user can walk there.
+    client.tell_path(handle, &path);
     let open = client
         .open(&context, handle, allows.reads, allows.writes)
         .ok()?;

@@ -58,6 +58,22 @@ impl Core {
         }
     }
 
+    /// The likeliest path of a file below the root; None if the core knows no name of it.
+    pub fn path_of(&self, handle: Handle) -> Option<Box<[u8]>> {
+        self.paths(handle).into_iter().next()
+    }
+
+    /// Notes the path of a file whose directories this client has not looked up: it stands as one
+    /// name in the root.
+    pub(super) fn told_path(&mut self, handle: Handle, path: &[u8]) {
+        if let Some(root) = self
+            .root
+            .filter(|_| !path.is_empty() && path.len() <= crate::wire::PATH_MAX)
+        {
+            self.names.seen(root.handle, path, handle);
+        }
+    }
+
     fn paths(&self, handle: Handle) -> Vec<Box<[u8]>> {
         let root = self.root.map(|root| root.handle);
         root.map_or_else(Vec::new, |root| {

@@ -186,6 +186,13 @@ pub enum Input {
         /// Who it is.
         application: Application,
     },
+    /// The host has learned the path of a file otherwise than by a look-up.
+    Told {
+        /// The file.
+        handle: crate::wire::Handle,
+        /// Where it is, below the root of the export.
+        path: Box<[u8]>,
+    },
     /// The host no longer knows the file, so the core may forget its name.
     Forget {
         /// The file.

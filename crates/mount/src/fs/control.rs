@@ -64,6 +64,7 @@ impl RemoteFiles {
             forwarder_count,
             forwarders: reached.to_string(),
             name: self.applications.claimed(app).unwrap_or_default(),
+            path: self.forwarders.path_of(handle).unwrap_or_default().into(),
         };
         answer.encode().ok_or(Errno::NOTTY)
     }

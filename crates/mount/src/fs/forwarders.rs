@@ -49,6 +49,11 @@ pub trait Forwarders: Send + Sync + 'static {
         (0, 0)
     }
 
+    /// Where a file is below the root of the export, if that is known.
+    fn path_of(&self, _handle: Handle) -> Option<Box<[u8]>> {
+        None
+    }
+
     /// Forgets a file that later calls will not name. Does not wait for a forwarder.
     fn forget(&self, handle: Handle);
 }
@@ -102,6 +107,10 @@ impl Forwarders for ClientForwarders {
     fn striping(&self) -> (u64, u64) {
         let stripe = self.client.stripe_bytes().unwrap_or(0);
         (stripe, self.client.forwarders() as u64)
+    }
+
+    fn path_of(&self, handle: Handle) -> Option<Box<[u8]>> {
+        self.client.path_of(handle)
     }
 
     fn forget(&self, handle: Handle) {
