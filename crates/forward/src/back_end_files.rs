@@ -75,6 +75,10 @@ pub trait Files {
     /// Finds the file of a handle by its path below the root, and remembers it. ESTALE if the path
     /// leads to another file.
     fn resolve_path(&mut self, handle: Handle, path: &[u8]) -> Done<Attr>;
+    /// Does the same for a caller who must be able to reach the file himself: the path is walked
+    /// with the caller's ids. An empty path stands for one that the back end knows of a file which
+    /// it has met, and then the caller must be allowed to list each directory of it.
+    fn reach(&mut self, caller: &Caller, handle: Handle, path: &[u8]) -> Done<Attr>;
     /// lstat of a name.
     fn lookup(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<Attr>;
     /// fstat. `nlink` does not count a file's hidden name.

@@ -286,7 +286,10 @@ impl Log<'_> {
 /// Executes an operation that changes nothing.
 fn ask(files: &mut dyn Files, caller: Option<&Caller>, op: &Op) -> Result<Outcome, Access> {
     Ok(match op {
-        Op::ResolvePath { handle, path } => Outcome::Attr(files.resolve_path(*handle, path)?),
+        Op::ResolvePath { handle, path } => Outcome::Attr(match caller {
+            Some(caller) => files.reach(caller, *handle, path)?,
+            None => files.resolve_path(*handle, path)?,
+        }),
         Op::Lookup { parent, name } => Outcome::Attr(files.lookup(caller, *parent, name)?),
         Op::Getattr { handle } => Outcome::Attr(files.attr(*handle)?),
         Op::Open {

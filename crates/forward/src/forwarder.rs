@@ -19,6 +19,7 @@ mod open_files;
 mod operation_jobs;
 mod permissions;
 mod pool;
+mod reached;
 mod receive;
 mod seat_gate;
 mod seat_holding;
@@ -127,6 +128,8 @@ enum Running {
         write: bool,
         owner: bool,
     },
+    /// The look whether a client can reach a file by itself.
+    Reach { key: Key, handle: Handle },
     /// The look-up of an intent that the seat's last holder left in a reply slot.
     Resolve { seat: u16 },
     /// The last open of a file.
@@ -454,6 +457,9 @@ impl Forwarder {
                 },
                 JobResult::Op(result),
             ) => self.permission_checked(key, (handle, write), owner, result),
+            (Running::Reach { key, handle }, JobResult::Op(result)) => {
+                self.reach_finished(key, handle, result);
+            }
             (Running::Resolve { seat }, JobResult::Done) => self.intent_resolved(seat),
             (Running::Closed { handle }, JobResult::Done) => self.file_closed(handle),
             (Running::Persist { seat, answers }, JobResult::Op(result)) => {

@@ -497,6 +497,13 @@ impl Tester {
         request
     }
 
+    /// The handle behind a name in the root, which the client has reached then.
+    pub(super) fn find(&mut self, host: &mut Host, name: &str) -> Handle {
+        let parent = self.root;
+        let name = name.as_bytes().into();
+        self.attr(host, Op::Lookup { parent, name }).handle
+    }
+
     /// Sends and takes the reply.
     pub(super) fn call(&mut self, host: &mut Host, op: Op) -> Result<Outcome, Status> {
         self.call_with(host, op, &[]).0

@@ -134,3 +134,139 @@ fn root_without_capabilities_is_refused() {
         );
     }
 }
+
+/// A directory of a user below the export.
+fn directory(scratch: &Scratch, name: &str, owner: u32, mode: u32) {
+    let path = scratch.export().join(name);
+    std::fs::create_dir(&path).expect("the export is ours");
+    chown(&path, Some(owner), Some(owner)).expect("root may");
+    set_mode(&path, mode);
+}
+
+/// The handle behind a path, as root finds it.
+fn find(root: &mut Peer, path: &str) -> Handle {
+    path.split('/').fold(root.root(), |parent, name| {
+        let name = name.as_bytes().into();
+        match root.call(Op::Lookup { parent, name }, &[]).0.result {
+            Ok(Outcome::Attr(attr)) => attr.handle,
+            other => panic!("not found: {other:?}"),
+        }
+    })
+}
+
+fn resolve(peer: &mut Peer, handle: Handle, path: &str) -> Result<Outcome, Status> {
+    let path = path.as_bytes().into();
+    peer.call(Op::ResolvePath { handle, path }, &[]).0.result
+}
+
+#[test]
+fn a_handle_opens_no_way_into_a_private_directory() {
+    let Some((scratch, _running)) = open_to_all("private") else {
+        return;
+    };
+    directory(&scratch, "private", 1, 0o700);
+    file(&scratch, "private/file", (1, 1), 0o644);
+    let link = scratch.export().join("private/link");
+    std::os::unix::fs::symlink("/etc", link).expect("the export is ours");
+    let mut root = Peer::unix(&scratch.socket()).greet(&[]);
+    let (dir, file) = (find(&mut root, "private"), find(&mut root, "private/file"));
+    let mut user = session_of(&scratch, USER, &[]);
+    let unknown = Err(Status::UnknownHandle);
+    assert_eq!(open(&mut user, file, 1), unknown);
+    let extents = tidegate_wire::Extent { offset: 0, len: 6 }.into();
+    let name: Box<[u8]> = (*b"file").into();
+    let parent = user.root();
+    for op in [
+        Op::Read {
+            handle: file,
+            extents,
+        },
+        Op::Getattr { handle: file },
+        Op::Access {
+            handle: file,
+            mask: 4,
+        },
+        Op::Fsync {
+            handle: file,
+            data_only: false,
+        },
+        Op::Link {
+            handle: file,
+            parent,
+            name: (*b"mine").into(),
+        },
+        // One that nobody has.
+        Op::Getattr {
+            handle: Handle {
+                inode: file.inode,
+                birth: 1,
+            },
+        },
+    ] {
+        assert_eq!(user.call(op, &[]).0.result, unknown);
+    }
+    for path in [
+        "private/file",
+        "private/none",
+        "private/link",
+        "private/link/passwd",
+        "private/file/x",
+    ] {
+        assert_eq!(resolve(&mut user, file, path), EACCES, "{path}");
+    }
+    // The directory itself anybody sees, and what is in it only its owner.
+    let seen = lookup(&mut user, "private");
+    assert_eq!(seen, dir);
+    assert_eq!(
+        user.call(Op::Lookup { parent: dir, name }, &[]).0.result,
+        EACCES
+    );
+    let mut owner = session_of(&scratch, 1, &[]);
+    assert!(open(&mut owner, file, 1).is_ok());
+    assert_eq!(owner.read(file, 0, 6), b"secret");
+}
+
+#[test]
+fn who_may_pass_a_directory_but_not_list_it_needs_the_name() {
+    let Some((scratch, _running)) = open_to_all("unlisted") else {
+        return;
+    };
+    directory(&scratch, "unlisted", 1, 0o711);
+    file(&scratch, "unlisted/name", (1, 1), 0o644);
+    file(&scratch, "listed", (1, 1), 0o644);
+    let mut root = Peer::unix(&scratch.socket()).greet(&[]);
+    let (secret, listed) = (find(&mut root, "unlisted/name"), find(&mut root, "listed"));
+    let mut user = session_of(&scratch, USER, &[]);
+    assert_eq!(open(&mut user, secret, 1), Err(Status::UnknownHandle));
+    // The user could have found this one by himself.
+    assert!(open(&mut user, listed, 1).is_ok());
+    assert!(resolve(&mut user, secret, "unlisted/name").is_ok());
+    assert!(open(&mut user, secret, 2).is_ok());
+}
+
+#[test]
+fn a_refused_unlink_leaves_no_trace() {
+    use std::os::unix::fs::MetadataExt;
+    let Some((scratch, _running)) = open_to_all("refused") else {
+        return;
+    };
+    directory(&scratch, "own", 1, 0o755);
+    directory(&scratch, "sticky", 1, 0o1777);
+    let mut root = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut user = session_of(&scratch, USER, &[]);
+    for (dir, errno) in [("own", 13), ("sticky", 1)] {
+        let path = format!("{dir}/file");
+        file(&scratch, &path, (1, 1), 0o644);
+        let open_one = find(&mut root, &path);
+        assert!(open(&mut root, open_one, open_one.inode).is_ok());
+        let look = || std::fs::metadata(scratch.export().join(&path)).expect("it is there");
+        let before = look();
+        let parent = lookup(&mut user, dir);
+        let name = (*b"file").into();
+        let refused = user.call(Op::Unlink { parent, name }, &[]).0.result;
+        assert_eq!(refused, Err(Status::Errno(errno)));
+        let after = look();
+        let of = |it: &std::fs::Metadata| (it.nlink(), it.ctime(), it.ctime_nsec());
+        assert_eq!(of(&after), of(&before), "{dir}");
+    }
+}

@@ -111,7 +111,7 @@ impl Forwarder {
         let key = match running {
             Running::Io(ids) => ids.first().map(|id| (id >> 16) as Key),
             Running::Op(key) => Some(*key),
-            Running::Check { .. } | Running::Resolve { .. } => None,
+            Running::Check { .. } | Running::Reach { .. } | Running::Resolve { .. } => None,
             Running::Closed { .. } | Running::Persist { .. } => None,
         };
         key.is_some_and(|key| {

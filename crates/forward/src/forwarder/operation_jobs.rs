@@ -108,7 +108,13 @@ impl Forwarder {
             // The attribute may be the file's access control list.
             self.rights_changed(handle);
         }
-        let caller = self.acting(self.requests[key].client, caller);
+        let pending = &self.requests[key];
+        // Who may act for others finds a file for all of them.
+        let own = pending.trusted && pending.dispatch == Dispatch::ResolvePath;
+        let caller = match own {
+            true => None,
+            false => self.acting(pending.client, caller),
+        };
         let job = Job::Op {
             caller,
             op,
@@ -126,6 +132,11 @@ impl Forwarder {
             // Also "not held": the storage thread saw it sooner than this forwarder was told.
             Access::Errno(_) | Access::UnknownHandle | Access::NotHeld => access.into(),
         });
+        if !self.requests[key].trusted
+            && let Ok(outcome) = &result
+        {
+            self.note_reached(key, outcome);
+        }
         if self.requests[key].kind == OpKind::Setattr
             && let Ok(Outcome::Attr(attr)) = &result
         {

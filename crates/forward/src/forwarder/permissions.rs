@@ -77,6 +77,11 @@ impl Rights {
         self.files.retain(|handle, _| stays(*handle));
     }
 
+    /// Whether the client has the file open.
+    pub(super) fn has_open(&self, handle: Handle) -> bool {
+        self.files.contains_key(&handle)
+    }
+
     /// Forgets what access(2) said.
     pub(super) fn forget_asked(&mut self) {
         self.asked.clear();
@@ -113,9 +118,12 @@ impl Rights {
 }
 
 impl Forwarder {
-    /// Executes the request of a client that is not trusted, if the client has the right to the
-    /// file. If that is unknown, first asks the host.
+    /// Executes the request of a client that is not trusted, if the client can reach the file and
+    /// has the right to it. If either is unknown, first asks the host.
     pub(super) fn check_rights(&mut self, key: Key) {
+        if let Some(handle) = self.unreached(key) {
+            return self.reach(key, handle);
+        }
         let pending = &self.requests[key];
         let client = &self.clients[&pending.client];
         match missing(pending.op(), &client.rights, self.now) {

@@ -248,7 +248,7 @@ impl Forwarder {
                 .is_some_and(|id| self.is_lost((id >> 16) as Key)),
             Running::Op(key) => self.is_lost(*key),
             // It changes nothing.
-            Running::Check { .. } => false,
+            Running::Check { .. } | Running::Reach { .. } => false,
             Running::Resolve { seat } | Running::Persist { seat, .. } => lost(*seat),
             Running::Closed { handle } => lost(self.config.layout.seat_of_file(*handle)),
         }

@@ -3,6 +3,7 @@
 
 use super::Forwarder;
 use super::permissions::Rights;
+use super::reached::Reached;
 use super::receive::Key;
 use crate::back_end_files::Errno;
 use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, Peer, SESSION_OVER};
@@ -62,6 +63,8 @@ pub(super) struct Client {
     pub(super) unsynced: Vec<(Handle, Errno)>,
     /// What it may do with files, if it is not trusted.
     pub(super) rights: Rights,
+    /// The files whose handles it may use, if it is not trusted.
+    pub(super) reached: Reached,
     /// The applications that it has named.
     pub(super) introduced: Introduced,
     /// It said goodbye or lost its lease. It loses its reply slots when its last request is done.
@@ -204,6 +207,7 @@ impl Forwarder {
             answered_early: 0,
             unsynced: Vec::new(),
             rights: Rights::default(),
+            reached: Reached::default(),
             introduced: Introduced::default(),
             ended: false,
         });
@@ -213,6 +217,7 @@ impl Forwarder {
         if client.user != user {
             client.user = user;
             client.rights.forget_asked();
+            client.reached = Reached::default();
         }
         client.seen = self.now;
         client.ended = false;
@@ -462,6 +467,7 @@ impl Forwarder {
         if let Some(state) = self.clients.get_mut(&client) {
             state.ended = true;
             state.rights = Rights::default();
+            state.reached = Reached::default();
         }
         self.forget_if_ended(client);
     }

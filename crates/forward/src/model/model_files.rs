@@ -140,6 +140,14 @@ impl Files for ModelFiles {
         self.meet(Ok(attr))
     }
 
+    fn reach(&mut self, _caller: &Caller, handle: Handle, path: &[u8]) -> Done<Attr> {
+        match path.is_empty() {
+            // The model knows no path of a file, and no modes of directories on one.
+            true => Err(Errno::ESTALE.into()),
+            false => self.resolve_path(handle, path),
+        }
+    }
+
     fn lookup(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<Attr> {
         let mut inodes = self.with(parent)?;
         directory(&mut inodes, caller, parent, X)?;

@@ -54,6 +54,7 @@ fn open(
 
 /// Reads as an application; None: what the client does not say.
 fn read_as(tester: &mut Tester, host: &mut Host, file: Handle, app: Option<&str>) {
+    assert_eq!(tester.find(host, "file"), file);
     let request = tester.request(read(file, 0, 1), 0);
     let app = app.map_or(0, |name| AppId::from_name(name).0);
     send(
@@ -212,6 +213,7 @@ fn locks_and_opens_of_one_user_are_bounded() {
     let mut granted = 0;
     for session in 0..24 {
         let mut flood = Tester::of(&mut host, 10 + session, peer(1000));
+        flood.find(&mut host, "file");
         open(&mut flood, &mut host, file, 1).expect("it may be read");
         let locks = (0..1000).map(|n| flood.call(&mut host, lock(n)));
         granted += locks.take_while(Result::is_ok).count();
@@ -222,6 +224,7 @@ fn locks_and_opens_of_one_user_are_bounded() {
         "{granted}"
     );
     let mut other = Tester::of(&mut host, 90, peer(1001));
+    other.find(&mut host, "file");
     open(&mut other, &mut host, file, 1).expect("it may be read");
     assert_eq!(other.call(&mut host, lock(0)), Ok(Outcome::Done));
 }

@@ -41,8 +41,9 @@ fn two() -> (World, Host, [Tester; 2], Handle) {
     let mut world = World::new();
     let mut host = Host::serving(&mut world);
     let mut root = Tester::new(&mut host, 7);
-    let user = Tester::of(&mut host, 8, peer(1000));
+    let mut user = Tester::of(&mut host, 8, peer(1000));
     let file = root.create(&mut host, "file");
+    user.find(&mut host, "file");
     let (written, _) = root.call_with(&mut host, write(file, 0, 4), b"data");
     written.expect("written");
     chmod(&mut root, &mut host, file, 0o666);
@@ -142,6 +143,7 @@ fn locks_need_an_open_of_the_right_mode() {
 fn locks_end_with_the_last_open() {
     let (_world, mut host, [mut root, mut user], file) = two();
     let mut other = Tester::of(&mut host, 9, peer(1001));
+    other.find(&mut host, "file");
     for tester in [&mut user, &mut other] {
         tester
             .call(&mut host, open(file, 1, true, true))
@@ -171,4 +173,23 @@ fn locks_end_with_the_last_open() {
     .expect("closed");
     root.call(&mut host, range(file, LockKind::Exclusive))
         .expect("it is free");
+}
+
+#[test]
+fn a_handle_serves_whom_it_was_given_to() {
+    let (_world, mut host, [_root, mut user], file) = two();
+    let mut other = Tester::of(&mut host, 9, peer(1001));
+    assert!(user.call(&mut host, read(file, 0, 4)).is_ok());
+    let unknown = Err(Status::UnknownHandle);
+    for op in [
+        read(file, 0, 4),
+        open(file, 1, true, false),
+        Op::Getattr { handle: file },
+    ] {
+        assert_eq!(other.call(&mut host, op), unknown);
+    }
+    let path = (*b"file").into();
+    let resolved = other.call(&mut host, Op::ResolvePath { handle: file, path });
+    assert!(resolved.is_ok());
+    assert!(other.call(&mut host, read(file, 0, 4)).is_ok());
 }

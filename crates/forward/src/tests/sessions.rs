@@ -234,6 +234,7 @@ fn data_of_an_untrusted_peer_needs_the_files_mode_its_owner_or_an_open() {
         .0
         .expect("written");
     let mut user = Tester::of(&mut host, 8, peer(1000));
+    user.find(&mut host, "file");
     assert_eq!(user.call_with(&mut host, read(file, 0, 4), &[]).1, b"data");
     let denied = [
         user.call_with(&mut host, write(file, 0, 1), b"x").0,
@@ -278,6 +279,7 @@ fn data_of_an_untrusted_peer_needs_the_files_mode_its_owner_or_an_open() {
         "it has no open of the file"
     );
     let mut third = Tester::of(&mut host, 9, peer(1000));
+    third.find(&mut host, "file");
     assert_eq!(
         errno(third.call(&mut host, read(file, 0, 1))),
         Errno::EACCES.0

@@ -21,6 +21,7 @@ mod hidden;
 mod listing;
 mod name_calls;
 mod orphans;
+mod reach;
 mod stamps;
 mod sys;
 mod whole_files;
@@ -188,6 +189,10 @@ impl Files for PosixFiles {
 
     fn resolve_path(&mut self, handle: Handle, path: &[u8]) -> Done<Attr> {
         self.walk_path(handle, path)
+    }
+
+    fn reach(&mut self, caller: &Caller, handle: Handle, path: &[u8]) -> Done<Attr> {
+        self.reach_as(caller, handle, path)
     }
 
     fn lookup(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<Attr> {

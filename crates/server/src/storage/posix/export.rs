@@ -254,22 +254,28 @@ impl Export {
 
     /// The path of a name below the root, as the kernel knows its directory now.
     pub(super) fn path_below(&self, parent: &Known, name: &[u8]) -> Option<Vec<u8>> {
+        let parent = self.path_of(parent)?;
+        Some(match parent.is_empty() {
+            true => name.to_vec(),
+            false => [&parent, b"/".as_slice(), name].concat(),
+        })
+    }
+
+    /// The path of a file below the root, as the kernel knows it now. Empty for the root.
+    pub(super) fn path_of(&self, known: &Known) -> Option<Vec<u8>> {
         let path_of = |known: &Known| {
             let path = rustix::fs::readlink(sys::proc_path(&known.path), Vec::new());
             path.map(std::ffi::CString::into_bytes).ok()
         };
-        let (root, parent) = (path_of(&self.root)?, path_of(parent)?);
-        let rest = parent.strip_prefix(root.as_slice())?;
+        let (root, path) = (path_of(&self.root)?, path_of(known)?);
+        let rest = path.strip_prefix(root.as_slice())?;
         // The root `/` ends with the slash that follows any other one.
         let rest = match rest.strip_prefix(b"/") {
             Some(rest) => rest,
             None if rest.is_empty() || root == b"/" => rest,
             None => return None,
         };
-        Some(match rest {
-            b"" => name.to_vec(),
-            _ => [rest, b"/", name].concat(),
-        })
+        Some(rest.to_vec())
     }
 
     /// Opens the file behind a descriptor once more, whatever its name is now.

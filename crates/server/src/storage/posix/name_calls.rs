@@ -18,22 +18,17 @@ impl PosixFiles {
         if let Some(known) = self.export.table.find(handle) {
             return self.attr_of_known(&known);
         }
-        let refused = match self.walk(handle, path) {
+        let refused = match self.walk(None, handle, path) {
             Ok(attr) => return Ok(attr),
             Err(refused) => refused,
         };
         let elsewhere = || {
             let to = self.export.opens.moved_to(handle)?;
-            self.walk(handle, &to).ok()
+            self.walk(None, handle, &to).ok()
         };
         self.reach_hidden(handle)
             .or_else(elsewhere)
-            .ok_or(match refused {
-                Access::Errno(Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG) => {
-                    Errno::ESTALE.into()
-                }
-                other => other,
-            })
+            .ok_or_else(|| stale(refused))
     }
 
     /// Removes notes of renames that are not needed any more, of a seat's files and directories.
@@ -61,8 +56,8 @@ impl PosixFiles {
         }
     }
 
-    /// Walks down a path. ESTALE if it ends at another file.
-    fn walk(&self, handle: Handle, path: &[u8]) -> Done<Attr> {
+    /// Walks down a path, as the caller if there is one. ESTALE if it ends at another file.
+    pub(super) fn walk(&self, caller: Option<&Caller>, handle: Handle, path: &[u8]) -> Done<Attr> {
         if path.len() >= PATH_MAX {
             return Err(Errno::ENAMETOOLONG.into());
         }
@@ -73,9 +68,12 @@ impl PosixFiles {
         if self.export.is_hidden(&self.export.root, first) {
             return Err(Errno::ENOENT.into());
         }
+        let acting = caller.map(|it| self.export.own.act_as(Some(it)));
+        let acting = acting.transpose()?;
         let fd = self
             .export
             .open_at(&self.export.root.path, path, OFlags::PATH, 0)?;
+        drop(acting);
         let mut attr = attr_of(&self.export.stat(&fd).map_err(no)?);
         if attr.handle != handle {
             return Err(Errno::ESTALE.into());
@@ -86,7 +84,7 @@ impl PosixFiles {
     }
 
     /// Finds a file that has lost its last name but is open somewhere.
-    fn reach_hidden(&self, handle: Handle) -> Option<Attr> {
+    pub(super) fn reach_hidden(&self, handle: Handle) -> Option<Attr> {
         if !self.export.opens.has_hidden_name(handle) {
             return None;
         }
@@ -420,6 +418,14 @@ impl PosixFiles {
         let fd = self.export.open_at(&parent.path, name, OFlags::PATH, 0);
         let made = fd.and_then(|fd| self.export.adopt(fd));
         Ok(made.map_err(made_and_lost)?.1)
+    }
+}
+
+/// What a refusal on a path says of the handle whose path it was.
+pub(super) fn stale(refused: Access) -> Access {
+    match refused {
+        Access::Errno(Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG) => Errno::ESTALE.into(),
+        other => other,
     }
 }
 
