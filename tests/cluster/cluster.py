@@ -66,7 +66,7 @@ class Cluster:
         self.quiet()
         self.exports += 1
         self.export = f"{self.volume}/export{self.exports}"
-        self.io[0].run("mkdir", "-m", "777", self.export)
+        self.io[0].run("mkdir", "-m", "1777", self.export)
         self.list = ",".join(f"tcp:{node.address}:{PORT}" for node in self.io)
         for index, node in enumerate(self.io):
             with open(f"{node.dir}/forwarder.toml", "w") as file:

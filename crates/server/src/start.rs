@@ -1,5 +1,6 @@
 //! Starts a forwarder: checks its configuration, makes its parts and threads, and stops them again.
 
+mod guard;
 mod seat_setup;
 mod storage;
 
@@ -22,7 +23,7 @@ use crate::storage::{
 };
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -144,7 +145,7 @@ impl Server {
     /// Checks everything that can be wrong, and binds the addresses. Sets the umask of the process
     /// to 0, because clients have already applied their umasks to the modes that they send.
     pub fn bind(config: &Config) -> Result<Server, StartError> {
-        check_directory(&config.export)?;
+        check_directory(config)?;
         let secret = secret(config)?;
         let listeners = listeners(config)?;
         prepare_process();
@@ -242,6 +243,7 @@ impl Server {
             let mut rounds = 0;
             while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
                 files.tidy();
+                files.look_at_hidden();
                 rounds += 1;
                 if rounds % SWEEP_ROUNDS == 0
                     && let Err(error) = files.sweep_apart()
@@ -336,9 +338,10 @@ fn jitter(config: &Config) -> io::Result<Option<Jitter>> {
     }
 }
 
-fn check_directory(path: &Path) -> Result<(), StartError> {
+fn check_directory(config: &Config) -> Result<(), StartError> {
+    let path = &config.export;
     let error = match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(found) if found.is_dir() => return guard::check(config),
         Ok(_) => io::ErrorKind::NotADirectory.into(),
         Err(error) => error,
     };

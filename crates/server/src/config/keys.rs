@@ -197,6 +197,13 @@ keys! {
         /// only cut off
         one_node: bool = or(false).flag("--one-node", SERVE);
 
+        /// Others than the forwarders' user may write to the root of the export although it has no
+        /// sticky bit. Whoever may can rename `.tidegate`; a forwarder that starts after that makes
+        /// another, and may serve what is served already, until the others notice after about two
+        /// seconds and end. Where this is false, a forwarder does not start on such a root: set the
+        /// sticky bit (`chmod +t`). The group of the root counts where the forwarder runs as root
+        unguarded_root: bool = or(false);
+
         /// What the record of an operation outlives, so that a repetition takes effect once.
         /// `process`: the forwarder's process, by the page cache of its node. `node`: the node
         /// too; before an operation takes effect, what is begun is written to the back end past

@@ -66,6 +66,8 @@ struct Shared {
     queued: AtomicUsize,
     queued_max: usize,
     slots: Slots,
+    /// For looking at the state of the export.
+    files: PosixFiles,
     faults: Faults,
     dead: DeadMount,
     sink: Sink,
@@ -152,6 +154,7 @@ impl ThreadPool {
             queued: AtomicUsize::new(0),
             queued_max: options.queued_max,
             slots: slots.clone(),
+            files: files.clone(),
             faults: options.faults.clone(),
             dead: DeadMount::default(),
             sink,
@@ -239,7 +242,9 @@ impl Storage for ThreadPool {
     }
 
     fn failure(&self) -> Option<String> {
-        self.shared.dead.reason().map(str::to_owned)
+        let shared = &self.shared;
+        let dead = shared.dead.reason().map(str::to_owned);
+        dead.or_else(|| shared.files.displaced())
     }
 
     fn counts(&self) -> Counts {

@@ -85,6 +85,20 @@ impl PosixFiles {
         }
     }
 
+    /// Must be called about once a second: notices that the hidden folder was renamed or removed.
+    pub fn look_at_hidden(&self) {
+        self.export.look_at_hidden();
+    }
+
+    /// Why this forwarder must serve no longer: its seats are kept in a folder that others may not
+    /// find. None while all is well.
+    pub(crate) fn displaced(&self) -> Option<String> {
+        self.export.is_hidden_gone().then(|| {
+            let path = self.export.hidden_path.display();
+            format!("{path} was renamed or removed, so other forwarders may take the same seats")
+        })
+    }
+
     /// Must be called after [`PosixFiles::seat_settled`].
     /// Removes the seat's files that have no name and that nobody has reopened, and notes of
     /// renames. Returns the number of removed files.

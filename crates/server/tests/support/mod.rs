@@ -31,6 +31,9 @@ impl Scratch {
         let name = format!("tidegate-{name}-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(path.join("export")).expect("the temporary directory is ours");
+        // Servers of other tests in this process have set the umask to 0.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(path.join("export"), mode).expect("ours");
         Scratch(path)
     }
 

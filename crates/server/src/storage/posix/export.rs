@@ -13,6 +13,7 @@ use crate::storage::{Faults, Fence};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_forward::{Access, Errno};
 use tidegate_sched::Direction;
@@ -24,6 +25,9 @@ pub const HIDDEN: &str = ".tidegate";
 
 /// The most known files, unless the limit of descriptors is lower.
 const HANDLES_MAX: usize = 16384;
+
+/// How many times in a row the hidden folder's name may lead elsewhere.
+const HIDDEN_MISSED_MAX: u32 = 2;
 
 /// What a forwarder relies on in a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +128,8 @@ pub(super) struct Export {
     root_device: (u32, u32),
     hidden: OwnedFd,
     hidden_handle: Handle,
+    /// How many times in a row the name of the hidden folder did not lead to it.
+    hidden_missed: AtomicU32,
     pub(super) hidden_path: PathBuf,
     pub(super) own: Own,
     pub(super) table: HandleTable,
@@ -175,6 +181,7 @@ impl Export {
             root_device: sys::device_of(&stat),
             hidden,
             hidden_handle,
+            hidden_missed: AtomicU32::new(0),
             own: Own::of_process(),
             table,
             opens,
@@ -221,6 +228,26 @@ impl Export {
     /// The hidden folder.
     pub(super) fn hidden(&self) -> BorrowedFd<'_> {
         self.hidden.as_fd()
+    }
+
+    /// Looks whether the name of the hidden folder still leads to it; to be called once in a while.
+    /// On some file systems a name is gone for a moment, so only the second miss counts.
+    pub(super) fn look_at_hidden(&self) {
+        let found = sys::stat_at(&self.root.path, HIDDEN, self.asks());
+        let missed = match found {
+            Ok(stat) => stat.stx_ino != self.hidden_handle.inode,
+            Err(error) => error == rustix::io::Errno::NOENT,
+        };
+        match missed {
+            true => self.hidden_missed.fetch_add(1, Ordering::Relaxed),
+            false if self.is_hidden_gone() => 0,
+            false => self.hidden_missed.swap(0, Ordering::Relaxed),
+        };
+    }
+
+    /// Whether another folder may have taken the place of the hidden one.
+    pub(super) fn is_hidden_gone(&self) -> bool {
+        self.hidden_missed.load(Ordering::Relaxed) >= HIDDEN_MISSED_MAX
     }
 
     /// The file of a handle.

@@ -247,3 +247,24 @@ fn tidying_lets_go_of_what_others_removed() {
     }
     assert_eq!(rig.files.attr(file), Err(Access::UnknownHandle));
 }
+
+#[test]
+fn a_forwarder_notices_that_its_hidden_folder_went_elsewhere() {
+    let rig = rig("displaced");
+    let look = || {
+        rig.files.look_at_hidden();
+        rig.files.displaced().is_some()
+    };
+    assert_eq!([look(), look(), look()], [false; 3]);
+    std::fs::rename(rig.path(".tidegate"), rig.path("x")).expect("ours");
+    assert!(!look(), "it may be gone for a moment");
+    std::fs::rename(rig.path("x"), rig.path(".tidegate")).expect("ours");
+    assert!(!look() && !look());
+    std::fs::rename(rig.path(".tidegate"), rig.path("x")).expect("ours");
+    let other = rig.other_forwarder();
+    assert!(!look() && look(), "another has its place");
+    std::fs::remove_dir_all(rig.path(".tidegate")).expect("ours");
+    std::fs::rename(rig.path("x"), rig.path(".tidegate")).expect("ours");
+    assert!(look(), "what was served meanwhile is not known");
+    drop(other);
+}
