@@ -230,9 +230,8 @@ fn data_of_an_untrusted_peer_needs_the_files_mode_its_owner_or_an_open() {
     let mut host = Host::serving(&mut world);
     let mut root = Tester::new(&mut host, 7);
     let file = root.create(&mut host, "file");
-    root.call_with(&mut host, write(file, 0, 4), b"data")
-        .0
-        .expect("written");
+    let (written, _) = root.call_with(&mut host, write(file, 0, 4), b"data");
+    written.expect("written");
     let mut user = Tester::of(&mut host, 8, peer(1000));
     user.find(&mut host, "file");
     assert_eq!(user.call_with(&mut host, read(file, 0, 4), &[]).1, b"data");
@@ -257,10 +256,8 @@ fn data_of_an_untrusted_peer_needs_the_files_mode_its_owner_or_an_open() {
         handle: file,
         data_only: false,
     };
-    assert!(
-        user.call(&mut host, fsync).is_ok(),
-        "who may read may make stable"
-    );
+    let synced = user.call(&mut host, fsync);
+    assert!(synced.is_ok(), "who may read may make stable");
     let private = SetAttr {
         mode: Some(0),
         ..SetAttr::default()
