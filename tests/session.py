@@ -8,7 +8,7 @@ import struct
 import zlib
 
 HEADER = struct.Struct("<4sBBHQHHIIIQQQI")
-VERSION = 4
+VERSION = 5
 HELLO, BYE, PING, STATUS, CREATE, GETATTR, READ, WRITE = 1, 2, 3, 4, 17, 32, 80, 81
 HINTS = bytes(88)
 FLAG_REPLY, FLAG_ROW, FLAG_HINTS = 1, 4, 16
@@ -38,7 +38,6 @@ class Session:
             host, _, port = rest.rpartition(":")
             self.socket = socket.create_connection((host, int(port)), TIMEOUT_S)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._take(32)
         self.client, self.payload_max = client, payload_max
         self.ids, self.sequence, self.looks = 0, 0, 0
 
@@ -52,7 +51,7 @@ class Session:
         parallel = 2
         hello = struct.pack("<BQQBBQIBIIII", VERSION, self.client, 1, 0, 0, 1, self.payload_max, parallel, self.payload_max,
                             0, 0, len(name))
-        self.send(HELLO, hello + name + struct.pack("<I", 0))
+        self.send(HELLO, hello + name)
 
     def take_hello(self):
         self.root = self.take()[0][-80:-64]

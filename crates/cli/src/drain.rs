@@ -134,7 +134,8 @@ fn check(states: &[Value], index: usize) -> Result<(), Fail> {
 fn refusal(errno: Errno) -> String {
     match errno {
         Errno::PERM => {
-            "only root, the forwarder's own user, or who has the secret may set it aside"
+            "only root, the forwarder's own user, or who has the secret of the site or of an \
+             operator may set it aside"
                 .to_string()
         }
         Errno::OPNOTSUPP => "no other forwarder can stand in for it: it is the only one, or has \

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_client::Client;
+use tidegate_client::{Client, Context, Errno};
 use tidegate_mount::{MountOptions, Mounted};
 use tidegate_server::config::LogLevel;
 use tidegate_server::config::rule::View;
@@ -68,6 +68,7 @@ impl Mount {
         log_to_stderr(LogLevel::Info);
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Fail::runtime)?;
         let (found, client) = self.target.connect(None)?;
+        check_role(&client)?;
         let view = self.view.as_deref();
         let view = view.map(|name| view::find(client.clone(), &found, name));
         let view = view.transpose()?;
@@ -91,6 +92,7 @@ impl Mount {
     fn background(&self) -> Result<ExitCode, Fail> {
         // Wrong forwarders are told here, on the terminal.
         let (found, client) = self.target.connect(None)?;
+        check_role(&client)?;
         if let Some(name) = &self.view {
             view::find(client, &found, name)?;
         }
@@ -165,6 +167,17 @@ pub fn check_point(point: &Path) -> Result<(), Fail> {
         return Err(wrong(format!("not empty: {advice}")));
     }
     Ok(())
+}
+
+/// Refuses a secret that reaches no file: everything on its mount would be refused.
+fn check_role(client: &Client) -> Result<(), Fail> {
+    match client.statfs(&Context::default()) {
+        Err(Errno::ACCES) => Err(Fail::usage(
+            "this secret reaches no files; mount with one of the role mount or user",
+        )),
+        // Whatever else is wrong may pass while the mount is there.
+        _ => Ok(()),
+    }
 }
 
 /// Serves the mount until it is gone. A signal unmounts it; files that are still open on it are

@@ -23,6 +23,10 @@ pub struct ClientFile {
     /// File with the shared secret, for TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
+    /// The least protection of what clients and forwarders send each other over TCP: `on`,
+    /// `integrity` or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<String>,
     /// How many pieces of a transfer may be under way at once: `none`, `serial` or `parallel`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pipelining: Option<String>,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_client::wire::{CHUNK_MIN, PAYLOAD_LIMIT, Pipelining};
-use tidegate_client::{Client, ConnectError, Errno, Options};
+use tidegate_client::{Client, Encryption, Options};
 
 /// Beside `client.toml`.
 const NAMES: &str = "applications";
@@ -30,9 +30,12 @@ pub struct Target {
     /// State directory of the `tidegate up` whose forwarders to use
     #[arg(long, value_name = "DIR", global = true)]
     state_dir: Option<PathBuf>,
-    /// File with the shared secret, for TCP
+    /// File with a secret, for TCP
     #[arg(long, value_name = "FILE", global = true)]
     secret_file: Option<PathBuf>,
+    /// The least protection of what is sent over TCP: on, integrity or off
+    #[arg(long, value_name = "HOW", global = true, value_parser = ["on", "integrity", "off"])]
+    encryption: Option<String>,
     /// What may be under way at once of a long read or write: none, serial or parallel
     #[arg(long, value_name = "HOW", global = true, value_parser = ["none", "serial", "parallel"])]
     pipelining: Option<String>,
@@ -62,6 +65,9 @@ impl Target {
         };
         if self.secret_file.is_some() {
             found.secret_file.clone_from(&self.secret_file);
+        }
+        if self.encryption.is_some() {
+            found.encryption.clone_from(&self.encryption);
         }
         if self.pipelining.is_some() {
             found.pipelining.clone_from(&self.pipelining);
@@ -116,18 +122,14 @@ pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client
     let mut options = Options::new(&found.forwarders);
     options.timeout = limit.unwrap_or(options.timeout);
     options.secret_file.clone_from(&found.secret_file);
+    if let Some(name) = &found.encryption {
+        options.encryption = Encryption::from_name(name).ok_or_else(|| {
+            let names = Encryption::ALL.map(Encryption::name).join(", ");
+            Fail::usage(format!("encryption = \"{name}\" must be one of {names}"))
+        })?;
+    }
     pipeline(&mut options, found)?;
-    let client = Client::connect(options).map_err(|error| match (&error, &found.secret_file) {
-        (ConnectError::Refused(address, reason), Some(file))
-            if !address.starts_with("unix:") && *reason == Errno::ACCES.to_string() =>
-        {
-            let file = file.display();
-            Fail::usage(format!(
-                "forwarder {address} refused the session: {reason}; is {file} its secret?"
-            ))
-        }
-        _ => Fail::from(error),
-    })?;
+    let client = Client::connect(options)?;
     for line in client.left_out() {
         eprintln!("tidegate: warning: {line}");
     }

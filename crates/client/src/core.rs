@@ -222,7 +222,7 @@ impl Core {
         match input {
             Input::Call { id, call } => self.call(id, call),
             Input::Cancel { id } => self.give_up(id, Errno::INTR),
-            Input::Connected { forwarder, proof } => self.connected(forwarder, proof),
+            Input::Connected { forwarder } => self.connected(forwarder),
             Input::ConnectionLost { forwarder } => self.connection_lost(forwarder),
             Input::Received {
                 forwarder,

@@ -27,4 +27,5 @@ pub use application::{app_id, application_name_from_env, job_from_env, project_f
 pub use bytes::Bytes;
 pub use collective::Collective;
 pub use options::EmbeddedOptions;
+pub use tidegate_net::Encryption;
 pub use tidegate_wire as wire;

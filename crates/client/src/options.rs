@@ -6,7 +6,7 @@ use rustix::fd::OwnedFd;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
-use tidegate_net::SecretError;
+use tidegate_net::{Encryption, SecretError};
 
 /// Connections of one session that are of use on any machine, and that a forwarder has threads for.
 const CONNECTIONS_MAX: u16 = 64;
@@ -24,8 +24,12 @@ pub struct Options {
     /// and in the order of the layout, like the one of [`Client::reached`](crate::Client::reached).
     /// Otherwise the client asks all forwarders first.
     pub export: Option<ExportId>,
-    /// File that holds the shared secret, for TCP.
+    /// File that holds the site's secret or a derived one, for TCP. It is read again at each
+    /// connection.
     pub secret_file: Option<PathBuf>,
+    /// The least protection of what the client and forwarders of other nodes send each other, where
+    /// there is a secret. A forwarder may want more. Default: encrypted and authenticated.
+    pub encryption: Encryption,
     /// How long one operation may take before it ends in ETIMEDOUT; zero: for ever. Default 60 s,
     /// longer than a forwarder's restart.
     pub timeout: Duration,
@@ -111,6 +115,7 @@ impl Default for Options {
             forwarders: Vec::new(),
             export: None,
             secret_file: None,
+            encryption: Encryption::default(),
             timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(3),
             payload_max: 1 << 20,
@@ -183,6 +188,9 @@ impl Options {
         if let Some(path) = &self.secret_file {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             let _ = write!(text, ";secret={}", path.display());
+            if self.encryption != Encryption::default() {
+                let _ = write!(text, ";encryption={}", self.encryption.name());
+            }
         }
         if let Some(export) = self.export {
             let _ = write!(text, ";export={export}");
@@ -207,6 +215,7 @@ impl Options {
                 self.export = Some(ExportId(export));
             }
             "secret" => self.secret_file = Some(PathBuf::from(value)),
+            "encryption" => self.encryption = Encryption::from_name(value).ok_or_else(wrong)?,
             "timeout_s" => self.timeout = Duration::from_secs(number()?),
             "connect_timeout_s" => self.connect_timeout = Duration::from_secs(number()?),
             "payload_max" => self.payload_max = short()?,
@@ -277,10 +286,10 @@ pub enum ConnectError {
     Unknown(String),
     /// A setting of [`Options::from_text`] is unknown or out of its range.
     #[error(
-        "setting {0:?} is not understood; there are export, secret, timeout_s, connect_timeout_s, \
-         payload_max, connections (from 1 to 64), pipelining (none, serial or parallel), \
-         pipeline_bytes (from 4096), in_flight_bytes_max, shared_memory_bytes, coalesce_bytes, \
-         name and application"
+        "setting {0:?} is not understood; there are export, secret, encryption (on, integrity or \
+         off), timeout_s, connect_timeout_s, payload_max, connections (from 1 to 64), pipelining \
+         (none, serial or parallel), pipeline_bytes (from 4096), in_flight_bytes_max, \
+         shared_memory_bytes, coalesce_bytes, name and application"
     )]
     Setting(String),
     /// The secret cannot be used.

@@ -27,6 +27,7 @@ mod seat_locks;
 mod seat_loss;
 mod served_facts;
 mod sessions;
+mod standing;
 mod status;
 
 use crate::advisory_locks::Locks;
@@ -288,6 +289,7 @@ impl Forwarder {
         self.pass(now);
         match input {
             Input::Connected { conn, peer } => self.connected(conn, peer),
+            Input::Proved { conn, grant } => self.proved(conn, grant),
             Input::Received {
                 conn,
                 request,

@@ -2,15 +2,16 @@
 //! asks for.
 
 use crate::back_end_files::{Access, Errno};
+use crate::peer::Peer;
 use crate::reply_table::SeatTable;
 use crate::share_rules::Rules;
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};
 use tidegate_wire::{
-    Attr, Caller, ExportId, Handle, Keep, Layout, Listed, Op, Outcome, Pipelining, Reply, Request,
+    Attr, Caller, ExportId, Grant, Handle, Keep, Layout, Listed, Op, Outcome, Pipelining, Reply,
+    Request,
 };
 
 /// A connection. The host numbers connections, and never uses a number again.
@@ -28,21 +29,6 @@ pub struct PolicyId(pub u64);
 /// A job that the host executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobId(pub u64);
-
-/// What the transport knows of the other end of a connection.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    /// User and groups from the socket's credentials, from when the peer connected. None over TCP,
-    /// where the hello states them.
-    pub credentials: Option<Caller>,
-    /// Why a peer whose credentials say uid 0 is not root here, such as the root of a container.
-    pub powerless: Option<&'static str>,
-    /// The address for logs, such as "unix:pid 17" or "tcp:10.0.0.7:4000".
-    pub address: String,
-    /// Whether the hello must prove the secret. The host checks the proof before
-    /// [`Input::Received`].
-    pub challenged: bool,
-}
 
 /// What a forwarder knows from its start on, and its limits.
 #[derive(Clone, Debug)]
@@ -212,8 +198,16 @@ pub enum Input {
         /// The other end.
         peer: Peer,
     },
+    /// The peer of a connection, which has said no hello yet, has proved what it may do.
+    Proved {
+        /// The connection.
+        conn: ConnId,
+        /// What was proved.
+        grant: Grant,
+    },
     /// A whole request has arrived. Its payload, if any, is in the slot that
-    /// [`crate::Forwarder::admit`] returned. The host has checked a hello's proof before.
+    /// [`crate::Forwarder::admit`] returned. Where the forwarder has a secret, a peer that may come
+    /// from another node has proved a grant before.
     Received {
         /// The connection that the request arrived on.
         conn: ConnId,

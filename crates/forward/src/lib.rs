@@ -24,6 +24,7 @@ mod host;
 pub mod lease;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
+mod peer;
 mod printable;
 mod record_bytes;
 mod reply_table;
@@ -34,6 +35,7 @@ mod tests;
 pub use back_end_files::{Access, Errno, Files};
 pub use forwarder::Forwarder;
 pub use host::*;
+pub use peer::Peer;
 pub use printable::Printable;
 pub use reply_table::{
     CLIENTS_MAX, ENTRIES_BYTES, REPLY_SLOTS, ReplyRecord, ReplySlotState, SEGMENT_BYTES,

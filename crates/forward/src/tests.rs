@@ -21,6 +21,7 @@ mod seat_tests;
 mod serial_tests;
 mod sessions;
 mod share_tests;
+mod standing_tests;
 mod status;
 
 use crate::Files as _;
@@ -387,7 +388,7 @@ pub(super) fn peer(uid: u32) -> Peer {
         credentials: Some(Caller::alone(uid, uid)),
         powerless: None,
         address: "unix:pid 1".into(),
-        challenged: false,
+        grant: None,
     }
 }
 
@@ -404,7 +405,6 @@ pub(super) fn hello(client: u64, incarnation: u64) -> Hello {
         uid: 0,
         gid: 0,
         name: Box::from(&b"node:1"[..]),
-        proof: Box::default(),
     }
 }
 

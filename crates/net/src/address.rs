@@ -42,8 +42,8 @@ impl Address {
         }
     }
 
-    /// Whether clients may come from other nodes. The forwarder sends such a client a challenge,
-    /// and the client proves that it knows the secret.
+    /// Whether clients may come from other nodes. Such a client and the forwarder prove to
+    /// each other who they are.
     pub fn is_remote(&self) -> bool {
         matches!(self.place, Place::Tcp(_))
     }

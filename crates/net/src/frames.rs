@@ -7,11 +7,11 @@
 //! knows how far its first frame is sent. It lists the bytes that one vectored write sends next,
 //! and gives back each frame that is out.
 
+use crate::handshake::{Greeting, Greets, greeting};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::iter;
-use tidegate_wire::Challenge;
 use tidegate_wire::frame::{FrameError, HEADER_LEN, Header, decode_header};
 
 /// Bytes that a reader of requests reads ahead, since small requests arrive several at a time.
@@ -36,8 +36,9 @@ thread_local! {
 pub enum Step<'a> {
     /// More bytes are needed.
     More,
-    /// The forwarder wants a proof of the secret.
-    Challenge(Challenge),
+    /// What the peer says before its frames. Nothing arrives behind it until this end has said
+    /// something, too.
+    Greeting(Greeting),
     /// A header of the expected direction, and its body. If the header announces payload that is
     /// not in shared memory, the caller must say next whether to keep or to skip the payload.
     Frame(Header, &'a [u8]),
@@ -46,7 +47,8 @@ pub enum Step<'a> {
 }
 
 enum State {
-    Challenge,
+    /// A greeting, or the first header of a peer that does not greet.
+    Greeting,
     Header,
     Body(Header),
     /// The caller has the header and body, and has not said yet what becomes of this many bytes of
@@ -77,13 +79,16 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// A reader at the first byte of a stream of requests. The readers of one thread share a
-    /// buffer.
-    pub fn of_requests(payload_max: u32) -> FrameReader {
+    /// A reader at the first byte of a stream of requests; with `greets`, a greeting may come
+    /// first. The readers of one thread share a buffer.
+    pub fn of_requests(payload_max: u32, greets: bool) -> FrameReader {
         FrameReader {
             replies: false,
             payload_max,
-            state: State::Header,
+            state: match greets {
+                true => State::Greeting,
+                false => State::Header,
+            },
             ahead: Vec::new(),
             ahead_len: REQUESTS_AHEAD,
             start: 0,
@@ -93,19 +98,13 @@ impl FrameReader {
         }
     }
 
-    /// A reader at the first byte of a stream of replies. With `challenged`, the stream begins with
-    /// a challenge.
-    pub fn of_replies(payload_max: u32, challenged: bool) -> FrameReader {
+    /// A reader at the first byte of a stream of replies; with `greets`, a greeting may come first.
+    pub fn of_replies(payload_max: u32, greets: bool) -> FrameReader {
         FrameReader {
             replies: true,
-            state: if challenged {
-                State::Challenge
-            } else {
-                State::Header
-            },
             ahead: vec![0; REPLIES_AHEAD],
             ahead_len: REPLIES_AHEAD,
-            ..FrameReader::of_requests(payload_max)
+            ..FrameReader::of_requests(payload_max, greets)
         }
     }
 
@@ -114,15 +113,15 @@ impl FrameReader {
     pub fn next(&mut self, target: &mut [u8]) -> Result<Step<'_>, FrameError> {
         loop {
             match &mut self.state {
-                State::Challenge => {
-                    let Some(challenge) = self.ahead[self.start..self.end].first_chunk() else {
-                        return Ok(Step::More);
-                    };
-                    let challenge: Challenge = *challenge;
-                    self.start += challenge.len();
-                    self.state = State::Header;
-                    return Ok(Step::Challenge(challenge));
-                }
+                State::Greeting => match greeting(&self.ahead[self.start..self.end])? {
+                    Greets::Unknown => return Ok(Step::More),
+                    Greets::Not => self.state = State::Header,
+                    Greets::With(greeting) => {
+                        self.start = self.end;
+                        self.state = State::Header;
+                        return Ok(Step::Greeting(greeting));
+                    }
+                },
                 State::Header => {
                     let Some(bytes) = self.ahead[self.start..self.end].first_chunk::<HEADER_LEN>()
                     else {
@@ -196,7 +195,7 @@ impl FrameReader {
 
     /// Whether a frame has begun and not ended.
     pub fn is_amid_frame(&self) -> bool {
-        !matches!(self.state, State::Header) || self.start < self.end
+        !matches!(self.state, State::Header | State::Greeting) || self.start < self.end
     }
 
     /// Calls `receive` once; it reads from the connection into the pieces it is given, in their
@@ -456,12 +455,12 @@ mod tests {
             }
         }
         for size in [1, 3, 64, 100, 4096, 1 << 20] {
-            for keep in [true, false] {
+            for (keep, greets) in [(true, false), (false, true)] {
                 let mut stream = Pieces {
                     bytes: &bytes,
                     size,
                 };
-                let mut reader = FrameReader::of_requests(1 << 20);
+                let mut reader = FrameReader::of_requests(1 << 20, greets);
                 let (mut target, mut seen, mut payloads) = (Vec::new(), Vec::new(), 0);
                 loop {
                     match reader.next(&mut target).expect("the frames are sound") {
@@ -471,7 +470,7 @@ mod tests {
                                 break;
                             }
                         }
-                        Step::Challenge(_) => panic!("there is none"),
+                        Step::Greeting(_) => panic!("there is none"),
                         Step::Frame(header, body) => {
                             let request = decode_request(&header, body).expect("it is sound");
                             if request.payload_len > 0 && keep {

@@ -1,12 +1,14 @@
 //! The stream of bytes of a connection: a socket, or a libfabric link that was set up over one.
+//! After a handshake the bytes go through a channel.
 
+use crate::channel::{Channel, gather};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -35,6 +37,8 @@ pub struct Stream {
     provider: Option<Provider>,
     /// Present once the socket is connected.
     link: OnceLock<Link>,
+    /// Present once a handshake has ended, where it agreed on one.
+    channel: OnceLock<Channel>,
 }
 
 /// File descriptors that the peer passed on a Unix socket together with the bytes.
@@ -55,6 +59,27 @@ impl Stream {
             socket: Arc::new(socket),
             provider,
             link: OnceLock::new(),
+            channel: OnceLock::new(),
+        }
+    }
+
+    /// From now on all bytes go through this channel. Called once, while no thread sends.
+    pub fn protect(&self, channel: Channel) {
+        let set = self.channel.set(channel);
+        assert!(set.is_ok(), "a stream has one handshake");
+    }
+
+    /// Whether bytes go through a channel.
+    pub fn is_protected(&self) -> bool {
+        self.channel.get().is_some()
+    }
+
+    /// Whether another receive may find bytes or the end of the stream after one that found `count`
+    /// bytes where there was room for `room`.
+    pub fn may_have_more(&self, count: usize, room: usize) -> bool {
+        match self.channel.get() {
+            Some(channel) => channel.has_more(),
+            None => count == room,
         }
     }
 
@@ -84,6 +109,16 @@ impl Stream {
     /// Receives once into the pieces, in their order. Returns the number of bytes; 0 is the end of
     /// the stream.
     pub fn receive(&self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self.channel.get() {
+            Some(channel) => {
+                let read = |into: &mut [u8]| self.receive_plain(&mut [IoSliceMut::new(into)]);
+                channel.receive(pieces, read)
+            }
+            None => self.receive_plain(pieces),
+        }
+    }
+
+    fn receive_plain(&self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self.provider {
             Some(_) => self.begun()?.read(pieces),
             None => Ok(rustix::io::readv(&self.socket, pieces)?),
@@ -96,7 +131,7 @@ impl Stream {
         pieces: &mut [IoSliceMut<'_>],
         beside: &mut Beside,
     ) -> io::Result<usize> {
-        if self.is_linked() {
+        if self.is_linked() || self.is_protected() {
             return self.receive(pieces);
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -114,8 +149,34 @@ impl Stream {
     }
 
     /// Sends as many bytes as the stream takes now; `descriptor` is passed with the first byte.
-    /// `more`: further bytes follow at once.
+    /// `more`: further bytes follow at once. After `WouldBlock` the next call must begin with the
+    /// same bytes.
     pub fn send(
+        &self,
+        pieces: &[IoSlice<'_>],
+        more: bool,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<usize> {
+        if self.is_protected() {
+            return self.send_filled(more, |into| Ok(gather(pieces, into)));
+        }
+        self.send_plain(pieces, more, descriptor)
+    }
+
+    /// Sends on a protected stream the bytes that `fill` puts into the memory it is given; `fill`
+    /// returns their number. After `WouldBlock` of the stream the next call must be for the same
+    /// bytes, of which `fill` is not asked again.
+    pub fn send_filled(
+        &self,
+        more: bool,
+        fill: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let channel = self.channel.get().ok_or(ErrorKind::Unsupported)?;
+        let write = |record: &[u8]| self.send_plain(&[IoSlice::new(record)], more, None);
+        channel.send(fill, write)
+    }
+
+    fn send_plain(
         &self,
         pieces: &[IoSlice<'_>],
         more: bool,

@@ -48,6 +48,11 @@ pub fn wall_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The wall clock, in whole seconds since 1970.
+pub fn wall_s() -> u64 {
+    wall_ns() / 1_000_000_000
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

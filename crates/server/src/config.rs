@@ -19,7 +19,7 @@ pub use scheduler::{check_scheduler, scheduler_options};
 pub use shares::{rules, rules_file, same_match};
 pub use source::Source;
 pub use tidegate_forward::share_rules as rule;
-pub use tidegate_net::{Address, Place};
+pub use tidegate_net::{Address, Encryption, Place};
 pub use value::Value;
 pub use words::{Durability, Engine, Io, Keeper, LogLevel};
 

@@ -14,6 +14,7 @@ pub mod outbox;
 mod rdma;
 pub mod session;
 pub mod shard;
+pub mod site_secrets;
 
 use crate::clock::Zero;
 use crate::lock::lock;
@@ -22,14 +23,15 @@ use log_limit::LogLimit;
 use outbox::Body;
 use session::Session;
 use shard::{Shard, ShardThread, WAKER};
+use site_secrets::SiteSecrets;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use tidegate_forward::{ConnId, HostCounts, SlotId};
-use tidegate_net::{Incoming, Outgoing, Poller, Secret, Waker, mailbox};
+use tidegate_net::{Encryption, Incoming, Outgoing, Poller, Waker, mailbox};
 use tidegate_sched::Time;
-use tidegate_wire::{Reply, Request};
+use tidegate_wire::{Grant, Reply, Request};
 
 /// How many requests of one connection may lie in the loop before it has taken them. At this count
 /// the shard stops reading the connection: most likely the pool has no buffer for one of the
@@ -39,8 +41,11 @@ pub const HANDED_MAX: u32 = 64;
 /// What the forwarder demands of a connection, what the client may offer on it, and how long the
 /// connection may keep others waiting.
 pub struct ConnectionPolicy {
-    /// The secret that TCP clients must prove they know; None accepts every client.
-    pub secret: Option<Secret>,
+    /// The site's secrets, of which clients of other nodes must prove a grant; None accepts every
+    /// client.
+    pub secrets: Option<SiteSecrets>,
+    /// The least protection of what such a client and the forwarder send each other.
+    pub encryption: Encryption,
     /// Whether the forwarder maps memory that clients offer to share.
     pub shared_memory: bool,
     /// How long the connection may keep others waiting.
@@ -84,6 +89,8 @@ impl Came {
 
 /// What a shard tells the forwarder's loop.
 pub enum ToLoop {
+    /// The client has proved, before its hello, what it may do.
+    Proved(ConnId, Grant),
     /// Header and body of a request have arrived. If payload follows, the shard reads it after the
     /// loop has given it a buffer by [`ToShard::Payload`].
     Request(ConnId, Came),

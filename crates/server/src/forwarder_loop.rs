@@ -21,6 +21,7 @@ use crate::clock::Zero;
 use crate::connections::acceptor::{Acceptor, NO_HELLO};
 use crate::connections::outbox::Body;
 use crate::connections::shard::{CONNS, SCAN_NS, Shard};
+use crate::connections::site_secrets::SiteSecrets;
 use crate::connections::{ConnectionPolicy, Patience, Ports, ToLoop, ToShard};
 use crate::storage::{Completion, Slots, Storage};
 use admission::Admission;
@@ -30,7 +31,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_forward::{ConnId, Forwarder, HostCounts, Input, Output, SlotId};
-use tidegate_net::{Listener, Poller, Secret};
+use tidegate_net::{Encryption, Listener, Poller};
 use tidegate_sched::Time;
 use tidegate_wire::{Op, Reply};
 use tracing::info;
@@ -64,8 +65,10 @@ pub struct Parts {
     pub seats: SeatKeeper,
     /// Changes of policy and share rules at run time.
     pub policy_changes: PolicyChanges,
-    /// The site's secret, which every TCP client must prove it knows; None accepts every client.
-    pub secret: Option<Secret>,
+    /// The site's secrets, of which every TCP client must prove a grant; None accepts every client.
+    pub secrets: Option<SiteSecrets>,
+    /// The least protection of what TCP clients and the forwarder send each other.
+    pub encryption: Encryption,
     /// The largest payload of one frame, in bytes.
     pub payload_max: u32,
     /// The most connections at once.
@@ -146,7 +149,8 @@ impl ForwarderLoop {
         watch(parts.jitter.as_ref().map(Jitter::wake_fd), JITTER)?;
         watch(parts.storage.wake_fd(), STORAGE)?;
         let policy = Arc::new(ConnectionPolicy {
-            secret: parts.secret,
+            secrets: parts.secrets,
+            encryption: parts.encryption,
             shared_memory: parts.shared_memory,
             patience: parts.patience,
         });
@@ -403,6 +407,7 @@ impl ForwarderLoop {
     /// Carries out one message of a shard.
     fn take(&mut self, message: ToLoop) {
         match message {
+            ToLoop::Proved(conn, grant) => self.tell(Input::Proved { conn, grant }),
             ToLoop::Request(conn, came) => {
                 match came.request.op {
                     Op::Status => self.tell_counts(),

@@ -29,5 +29,9 @@ pub use identity::user_of;
 pub use pid_file::PidFile;
 pub use serve::{log_to_stderr, serve};
 pub use start::{Running, Server, StartError};
+/// Secrets of a site, for programs that make them.
+pub mod secret {
+    pub use tidegate_net::{Secret, SecretError, SiteSecret, random_text};
+}
 /// The models of the emulated devices, for programs that configure them.
 pub use tidegate_device as device;

@@ -13,6 +13,7 @@ use crate::backend::{Backend, Peers};
 use crate::clock::{Zero, wall_ns};
 use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options};
 use crate::connections::Patience;
+use crate::connections::site_secrets::SiteSecrets;
 use crate::descriptors::Descriptors;
 use crate::forwarder_loop::{ForwarderLoop, Parts, Stop};
 use crate::identity::WriteCache;
@@ -29,7 +30,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tidegate_forward::share_rules::Rules;
 use tidegate_forward::{Access, Files, Forwarder, Input};
-use tidegate_net::{ListenError, Listener, Secret, SecretError};
+use tidegate_net::{ListenError, Listener, SecretError};
 use tidegate_sched::{OptionsError, Time};
 use tidegate_trace::{Header, Origin};
 use tidegate_wire::{Attr, ExportId, Listed};
@@ -146,8 +147,7 @@ impl Server {
     /// to 0, because clients have already applied their umasks to the modes that they send.
     pub fn bind(config: &Config) -> Result<Server, StartError> {
         check_directory(config)?;
-        let secret = secret(config)?;
-        let listeners = listeners(config)?;
+        let (secrets, listeners) = (secrets(config)?, listeners(config)?);
         prepare_process();
         let descriptors = descriptors(config);
         let zero = Zero::now();
@@ -189,7 +189,8 @@ impl Server {
             slots,
             seats: seat_setup::keeper(config, seats, (&files, export_id), shared, &fence, &notify)?,
             policy_changes: PolicyChanges::new(configured, scheduler, config.window_ms, kept),
-            secret,
+            secrets,
+            encryption: config.encryption,
             payload_max: config.payload_max,
             shared_memory: config.shared_memory,
             conns_max: descriptors.conns_max,
@@ -314,13 +315,13 @@ impl Drop for Running {
     }
 }
 
-fn secret(config: &Config) -> Result<Option<Secret>, StartError> {
+fn secrets(config: &Config) -> Result<Option<SiteSecrets>, StartError> {
     let Some(path) = &config.secret_file else {
         return Ok(None);
     };
-    let path = path.clone();
-    let secret = Secret::read(&path).map_err(|error| StartError::Secret { path, error })?;
-    Ok(Some(secret))
+    let secrets = SiteSecrets::read(path, config.old_secret_file.as_deref());
+    let secrets = secrets.map_err(|(path, error)| StartError::Secret { path, error })?;
+    Ok(Some(secrets))
 }
 
 fn listeners(config: &Config) -> Result<Vec<Listener>, StartError> {

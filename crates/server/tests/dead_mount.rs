@@ -75,7 +75,7 @@ fn dies_at(job: u64, durability: Option<Durability>) -> bool {
         config.ownership.durability = durability;
         config.ownership.ttl_ms = 400;
     });
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let client = peer.client();
     let requests: Vec<Request> = changes(&peer)
         .into_iter()
@@ -103,7 +103,7 @@ fn dies_at(job: u64, durability: Option<Durability>) -> bool {
         config.ownership.durability = durability;
         config.ownership.ttl_ms = 400;
     });
-    let mut peer = Peer::unix(&scratch.socket()).again(client, 2).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).again(client, 2).greet();
     let mut generation = 0;
     for request in [open].into_iter().chain(asked) {
         // It sends elsewhere until it has its seat, and then tells the number.

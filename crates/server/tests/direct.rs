@@ -59,7 +59,7 @@ fn every_engine_gives_back_what_was_written() {
             config.storage.io = Io::Direct;
             config.storage.engine = engine;
         });
-        let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+        let mut peer = Peer::unix(&scratch.socket()).greet();
         let file = peer.create("data");
         let bytes: Vec<u8> = (0..1_000_000u32).map(|i| (i / 7) as u8).collect();
         // Whole pages, then an odd end.
@@ -92,7 +92,7 @@ fn many_reads_in_flight_are_all_answered_by_the_ring() {
         // Fewer calls at once than requests.
         config.storage.depth = 4;
     });
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let file = peer.create("data");
     for at in 0..16u64 {
         peer.write(file, at << 16, &[at as u8; 1 << 16]);
@@ -164,7 +164,7 @@ fn an_export_without_direct_io_is_served_through_the_page_cache_or_refused() {
     let words = refusal.to_string();
     assert!(words.contains("set engine = \"auto\""), "{words}");
     let running = start(&scratch, |config| config.storage.io = Io::Direct);
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let file = peer.create("data");
     peer.write(file, 0, &[7; 1 << 16]);
     assert_eq!(peer.read(file, 0, 1 << 20), [7; 1 << 16]);

@@ -203,11 +203,8 @@ fn peer(address: &Address) -> (Peer, Arc<Link>) {
         .expect("it is an address of libfabric")
         .expect("there is libfabric");
     let link = Arc::new(Link::begin(&domain, Arc::new(socket)).expect("a link"));
-    let mut stream = Blocking(Arc::clone(&link));
-    if local.is_some() {
-        stream.read_exact(&mut [0; 32]).expect("a challenge");
-    }
-    (Peer::over(stream).greet(&[]), link)
+    let stream = Blocking(Arc::clone(&link));
+    (Peer::over(stream).greet(), link)
 }
 
 const MEMORY: u64 = 1 << 20;

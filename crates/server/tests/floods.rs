@@ -54,7 +54,7 @@ fn a_hello_that_comes_byte_by_byte_ends_at_its_time() {
         config.hello_ms = 1000;
     });
     let mut slow = Peer::unix(&scratch.socket());
-    let op = slow.hello_op(&[]);
+    let op = slow.hello_op();
     let frame = slow.frame(op, &[]);
     let mut bytes = frame.iter().cycle();
     until("the end of a connection that says no hello", || {
@@ -82,7 +82,7 @@ fn connections_without_a_hello_keep_nobody_out() {
         silent.push(TcpStream::connect(&tcp).expect("it listens"));
     }
     for _ in 0..3 {
-        let mut own = Peer::unix(&scratch.socket()).greet(&[]);
+        let mut own = Peer::unix(&scratch.socket()).greet();
         own.check_alive();
     }
     if !is_root() {
@@ -104,7 +104,7 @@ fn connections_without_a_hello_keep_nobody_out() {
         });
         until("a flood", || knocked.load(Ordering::Relaxed) > 3000);
         for uid in [OTHER, 0].repeat(20) {
-            let mut peer = Peer::unix_as(&scratch.socket(), uid).greet(&[]);
+            let mut peer = Peer::unix_as(&scratch.socket(), uid).greet();
             peer.check_alive();
             peer.call(Op::Bye, &[]);
         }
@@ -129,13 +129,13 @@ fn sessions_of_one_user_leave_some_to_others() {
     let mut sessions = Vec::new();
     for number in 0..64 {
         let mut peer = Peer::unix_as(&scratch.socket(), FLOODER);
-        let hello = peer.hello_op(&[]);
+        let hello = peer.hello_op();
         let granted = peer.call(hello, &[]).0.result.is_ok();
         assert_eq!(granted, number < 8);
         sessions.push(peer);
     }
     for uid in [OTHER, 0] {
-        let mut other = Peer::unix_as(&scratch.socket(), uid).greet(&[]);
+        let mut other = Peer::unix_as(&scratch.socket(), uid).greet();
         other.check_alive();
     }
 }
@@ -151,19 +151,19 @@ fn slow_payload_of_one_user_holds_a_part_of_the_pool() {
         config.pool_bytes = 4 << 20;
         config.shared_memory = false;
     });
-    let mut own = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut own = Peer::unix(&scratch.socket()).greet();
     let file = own.create("file");
     let path = scratch.export().join("file");
     let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(&path, everybody).expect("it is there");
     let mut slow = Vec::new();
     for _ in 0..12 {
-        let mut peer = Peer::unix_as(&scratch.socket(), FLOODER).greet(&[]);
+        let mut peer = Peer::unix_as(&scratch.socket(), FLOODER).greet();
         begin_write(&mut peer, file);
         slow.push(peer);
     }
     own.pool_holds(1 << 20);
-    let mut other = Peer::unix_as(&scratch.socket(), OTHER).greet(&[]);
+    let mut other = Peer::unix_as(&scratch.socket(), OTHER).greet();
     for peer in [&mut own, &mut other] {
         for _ in 0..10 {
             peer.write(file, 0, &vec![9; 1 << 20]);
@@ -185,9 +185,9 @@ fn payload_below_the_least_rate_ends_the_session() {
         config.payload_rate_min = 1 << 20;
         config.shared_memory = false;
     });
-    let mut good = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut good = Peer::unix(&scratch.socket()).greet();
     let file = good.create("file");
-    let mut slow = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut slow = Peer::unix(&scratch.socket()).greet();
     begin_write(&mut slow, file);
     until("the end of a session whose payload hardly comes", || {
         thread::sleep(Duration::from_millis(200));

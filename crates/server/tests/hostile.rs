@@ -76,10 +76,10 @@ fn hostile_frames(peer: &mut Peer) -> Vec<(&'static str, Vec<u8>)> {
 fn each_hostile_frame_ends_its_own_session_only() {
     let scratch = Scratch::new("hostile");
     let running = start(&scratch, |_| ());
-    let mut good = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut good = Peer::unix(&scratch.socket()).greet();
     let frames = hostile_frames(&mut good);
     for (name, frame) in frames {
-        let mut bad = Peer::unix(&scratch.socket()).greet(&[]);
+        let mut bad = Peer::unix(&scratch.socket()).greet();
         bad.check_alive();
         bad.send(&frame).expect("the socket takes a frame");
         assert!(bad.is_cut_off(), "{name}: the session goes on");
@@ -97,7 +97,7 @@ fn each_hostile_frame_ends_its_own_session_only() {
 fn an_unknown_operation_is_answered_and_the_session_goes_on() {
     let scratch = Scratch::new("unknown");
     let _running = start(&scratch, |_| ());
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let handle = peer.root();
     for payload in [0, 5000] {
         let mut frame = peer.frame(Op::Getattr { handle }, &[]);
@@ -121,7 +121,7 @@ fn a_frame_that_stops_half_way_holds_nobody_and_is_cut_off() {
         config.payload_max = 1 << 20;
         config.pool_bytes = 1 << 20;
     });
-    let mut good = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut good = Peer::unix(&scratch.socket()).greet();
     let file = good.create("file");
     let payload = vec![7; 1 << 20];
     let extents: tidegate_wire::Extents = Extent {
@@ -131,7 +131,7 @@ fn a_frame_that_stops_half_way_holds_nobody_and_is_cut_off() {
     .into();
     let mut stalled = Vec::new();
     for part in [3, HEADER_LEN, HEADER_LEN + 9, HEADER_LEN + 100_000] {
-        let mut bad = Peer::unix(&scratch.socket()).greet(&[]);
+        let mut bad = Peer::unix(&scratch.socket()).greet();
         let frame = bad.frame(
             Op::Write {
                 handle: file,
@@ -160,10 +160,10 @@ fn a_session_that_does_not_read_its_replies_is_cut_off() {
         config.stall_ms = 1500;
         config.pool_bytes = 4 << 20;
     });
-    let mut good = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut good = Peer::unix(&scratch.socket()).greet();
     let file = good.create("file");
     good.write(file, 0, &vec![5; 1 << 20]);
-    let mut deaf = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut deaf = Peer::unix(&scratch.socket()).greet();
     for _ in 0..20 {
         let extents = Extent {
             offset: 0,
@@ -191,8 +191,8 @@ fn replies_that_nobody_reads_do_not_pile_up() {
     const BYTES: usize = 64 << 20;
     let scratch = Scratch::new("pile");
     let _running = start(&scratch, |config| config.stall_ms = 60_000);
-    let mut good = Peer::unix(&scratch.socket()).greet(&[]);
-    let mut deaf = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut good = Peer::unix(&scratch.socket()).greet();
+    let mut deaf = Peer::unix(&scratch.socket()).greet();
     deaf.write_patience(Duration::from_secs(2));
     let mut frames = Vec::new();
     for _ in 0..1000 {
@@ -298,7 +298,7 @@ fn thousands_of_mutated_frames_disturb_nobody() {
     let mut random = Random(seed);
     let scratch = Scratch::new("mutated");
     let running = start(&scratch, |_| ());
-    let mut good = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut good = Peer::unix(&scratch.socket()).greet();
     let file = good.create("written to");
     let kept = good.create("kept");
     good.write(kept, 1 << 30, b"untouched");
@@ -306,7 +306,7 @@ fn thousands_of_mutated_frames_disturb_nobody() {
         // Few clients with many connections: state of a client outlives its connection.
         let mut bad = Peer::unix(&scratch.socket()).again(4096 + number % 16, number + 1);
         if number % 8 != 0 {
-            bad = bad.greet(&[]);
+            bad = bad.greet();
         } else {
             bad.reply.clone_from(&good.reply);
         }

@@ -48,7 +48,7 @@ fn session_of(scratch: &Scratch, user: u32, groups: &[u32]) -> Peer {
         });
         thread.join().expect("it connects")
     });
-    connected.greet(&[])
+    connected.greet()
 }
 
 /// A file of a user and a group with `secret` in it.
@@ -101,14 +101,14 @@ fn root_without_capabilities_is_refused() {
     const CHILD: &str = "TIDEGATE_TEST_POWERLESS";
     if let Some(socket) = std::env::var_os(CHILD) {
         let mut peer = Peer::unix(Path::new(&socket));
-        let hello = peer.hello_op(&[]);
+        let hello = peer.hello_op();
         assert_eq!(peer.call(hello, &[]).0.result, EACCES);
         return;
     }
     let Some((scratch, _running)) = open_to_all("powerless") else {
         return;
     };
-    let mut root = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut root = Peer::unix(&scratch.socket()).greet();
     root.check_alive();
     let test = std::env::current_exe().expect("this program");
     let name = test_name(module_path!(), "root_without_capabilities_is_refused");
@@ -168,7 +168,7 @@ fn a_handle_opens_no_way_into_a_private_directory() {
     file(&scratch, "private/file", (1, 1), 0o644);
     let link = scratch.export().join("private/link");
     std::os::unix::fs::symlink("/etc", link).expect("the export is ours");
-    let mut root = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut root = Peer::unix(&scratch.socket()).greet();
     let (dir, file) = (find(&mut root, "private"), find(&mut root, "private/file"));
     let mut user = session_of(&scratch, USER, &[]);
     let unknown = Err(Status::UnknownHandle);
@@ -234,7 +234,7 @@ fn who_may_pass_a_directory_but_not_list_it_needs_the_name() {
     directory(&scratch, "unlisted", 1, 0o711);
     file(&scratch, "unlisted/name", (1, 1), 0o644);
     file(&scratch, "listed", (1, 1), 0o644);
-    let mut root = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut root = Peer::unix(&scratch.socket()).greet();
     let (secret, listed) = (find(&mut root, "unlisted/name"), find(&mut root, "listed"));
     let mut user = session_of(&scratch, USER, &[]);
     assert_eq!(open(&mut user, secret, 1), Err(Status::UnknownHandle));
@@ -252,7 +252,7 @@ fn a_refused_unlink_leaves_no_trace() {
     };
     directory(&scratch, "own", 1, 0o755);
     directory(&scratch, "sticky", 1, 0o1777);
-    let mut root = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut root = Peer::unix(&scratch.socket()).greet();
     let mut user = session_of(&scratch, USER, &[]);
     for (dir, errno) in [("own", 13), ("sticky", 1)] {
         let path = format!("{dir}/file");

@@ -45,7 +45,7 @@ fn come_and_go(socket: &Path, seed: u64, over: &AtomicBool) -> u64 {
     let (mut random, mut clients) = (Random(seed), 0);
     while !over.load(Ordering::Relaxed) {
         clients += 1;
-        let mut peer = Peer::unix(socket).greet(&[]);
+        let mut peer = Peer::unix(socket).greet();
         let file = peer.create(&format!("file{seed}"));
         let bytes = vec![random.next() as u8; LEN as usize];
         let offset = random.below(8) as u64 * LEN;
@@ -88,7 +88,7 @@ fn clients_that_come_and_go_leave_nothing_behind() {
         config.sessions_max = 16384;
     });
     let (socket, over) = (scratch.socket(), AtomicBool::new(false));
-    let mut good = Peer::unix(&socket).greet(&[]);
+    let mut good = Peer::unix(&socket).greet();
     thread::scope(|scope| {
         let (socket, over) = (&socket, &over);
         let threads: Vec<_> = (1..=8)
@@ -120,7 +120,7 @@ fn a_stop_answers_what_was_accepted_on_every_thread() {
     let socket = scratch.socket();
     let mut peers: Vec<(Peer, Handle)> = (0..8)
         .map(|number| {
-            let mut peer = Peer::unix(&socket).greet(&[]);
+            let mut peer = Peer::unix(&socket).greet();
             let file = peer.create(&format!("file{number}"));
             peer.write(file, 0, &vec![number; LEN as usize]);
             (peer, file)
@@ -133,7 +133,7 @@ fn a_stop_answers_what_was_accepted_on_every_thread() {
         }
     }
     // All have their slots by then.
-    let mut other = Peer::unix(&socket).greet(&[]);
+    let mut other = Peer::unix(&socket).greet();
     until("all requests", || other.status("\"arrived\":") >= 8 * 17);
     let stopped = thread::spawn(move || running.shutdown());
     for (number, (peer, _)) in peers.iter_mut().enumerate() {
@@ -156,15 +156,15 @@ fn behind_a_request_without_a_slot_little_is_read_on_any_thread() {
         config.stall_ms = 60_000;
     });
     let socket = scratch.socket();
-    let mut other = Peer::unix(&socket).greet(&[]);
+    let mut other = Peer::unix(&socket).greet();
     let file = other.create("file");
     other.write(file, 0, &vec![9; 1 << 20]);
     // It takes the whole pool and does not read.
-    let mut deaf = Peer::unix(&socket).greet(&[]);
+    let mut deaf = Peer::unix(&socket).greet();
     let frame = deaf.frame(read_op(file, 0, 1 << 20), &[]);
     deaf.send(&frame).expect("it is open");
     other.pool_holds(1 << 20);
-    let mut waiting: Vec<Peer> = (0..4).map(|_| Peer::unix(&socket).greet(&[])).collect();
+    let mut waiting: Vec<Peer> = (0..4).map(|_| Peer::unix(&socket).greet()).collect();
     for peer in &mut waiting {
         peer.write_patience(Duration::from_secs(1));
         let mut frames = peer.frame(read_op(file, 0, 10), &[]);
@@ -187,7 +187,7 @@ fn what_all_threads_do_is_counted_together() {
     let scratch = Scratch::new("counts");
     let _running = start(&scratch, |_| ());
     let mut peers: Vec<Peer> = (0..8)
-        .map(|_| Peer::unix(&scratch.socket()).greet(&[]))
+        .map(|_| Peer::unix(&scratch.socket()).greet())
         .collect();
     let file = peers[0].create("file");
     for peer in &mut peers {

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use support::{Peer, Scratch, start, until};
+use support::{Peer, Scratch, start, until, write_secret};
 use tidegate_server::config::{Address, Config};
 use tidegate_server::{Server, StartError};
 use tidegate_wire::{Op, Outcome, Status};
@@ -19,7 +19,7 @@ const REACTORS: u32 = 1;
 fn files_are_written_and_read_back() {
     let scratch = Scratch::new("files");
     let running = start(&scratch, |_| ());
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let file = peer.create("data");
     let bytes: Vec<u8> = (0..300_000u32).map(|i| (i / 7) as u8).collect();
     peer.write(file, 12_345, &bytes);
@@ -64,7 +64,7 @@ fn many_requests_in_flight_are_all_answered() {
 /// Writes 16 pieces without waiting, then reads them back without waiting.
 fn pipeline(socket: &Path, number: u8) {
     const LEN: u64 = 100_000;
-    let mut peer = Peer::unix(socket).greet(&[]);
+    let mut peer = Peer::unix(socket).greet();
     let file = peer.create(&format!("file{number}"));
     // A reply slot serves one request at a time, so writes with one reply slot go one by one.
     for at in 0..16 {
@@ -96,51 +96,43 @@ fn pipeline(socket: &Path, number: u8) {
     assert_eq!(seen, 0xffff);
 }
 
-fn with_secret(scratch: &Scratch, config: &mut Config) {
-    let path = scratch.0.join("secret");
-    std::fs::write(&path, "a secret of some length\n").expect("the directory is ours");
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("the file is ours");
-    config.listen.push(Address::tcp("127.0.0.1:0"));
-    config.secret_file = Some(path);
-}
-
 #[test]
 fn tcp_needs_the_secret() {
     let scratch = Scratch::new("secret");
-    let running = start(&scratch, |config| with_secret(&scratch, config));
-    let (peer, challenge) = Peer::tcp(&running);
-    assert_ne!(challenge, [0; 32]);
-    let proof = peer.proof(b"a secret of some length", &challenge);
-    let mut good = peer.greet(&proof);
+    let secret = write_secret(&scratch, "secret", "a secret of some length\n");
+    let running = start(&scratch, |config| {
+        config.listen.push(Address::tcp("127.0.0.1:0"));
+        config.secret_file = Some(secret.clone());
+    });
+    let mut good = Peer::proved(&running, &secret)
+        .expect("it is right")
+        .greet();
     good.check_alive();
-    for secret in [&b"another secret, not it"[..], b""] {
-        let (mut bad, challenge) = Peer::tcp(&running);
-        let proof = bad.proof(secret, &challenge);
-        let hello = bad.hello_op(if secret.is_empty() { b"" } else { &proof });
-        let (reply, _) = bad.call(hello, &[]);
-        assert_eq!(reply.result, Err(Status::Errno(13)));
-        assert!(bad.is_cut_off());
-        good.check_alive();
-    }
-    // A proof for another connection's challenge is no proof.
-    let (mut replayed, _) = Peer::tcp(&running);
-    let proof = replayed.proof(b"a secret of some length", &challenge);
-    let hello = replayed.hello_op(&proof);
-    let (reply, _) = replayed.call(hello, &[]);
-    assert_eq!(reply.result, Err(Status::Errno(13)));
+    let wrong = write_secret(&scratch, "wrong", "another secret, not it");
+    let refused = Peer::proved(&running, &wrong).err();
+    assert_eq!(refused.as_deref(), Some("wrong secret"));
+    good.check_alive();
+    // Nothing is answered to who begins with a request.
+    let mut bare = Peer::tcp(&running);
+    let hello = bare.hello_op();
+    let frame = bare.frame(hello, &[]);
+    bare.send(&frame).expect("there is room");
+    assert!(bare.is_cut_off());
+    good.check_alive();
     // Unix sockets know their peers without a secret.
-    Peer::unix(&scratch.socket()).greet(&[]).check_alive();
+    Peer::unix(&scratch.socket()).greet().check_alive();
 }
 
 #[test]
-fn insecure_tcp_takes_anybody() {
+fn insecure_tcp_takes_anybody_and_proves_nothing() {
     let scratch = Scratch::new("insecure");
     let running = start(&scratch, |config| {
         config.listen.push(Address::tcp("127.0.0.1:0"));
     });
-    let (peer, challenge) = Peer::tcp(&running);
-    assert_eq!(challenge, [0; 32]);
-    peer.greet(&[]).check_alive();
+    Peer::tcp(&running).greet().check_alive();
+    let secret = write_secret(&scratch, "secret", "a secret of some length\n");
+    let refused = Peer::proved(&running, &secret).err().unwrap_or_default();
+    assert!(refused.contains("insecure = true"), "{refused}");
 }
 
 #[test]
@@ -198,7 +190,7 @@ fn what_is_wrong_at_the_start_is_said() {
         busy.to_string().contains("another process listens there"),
         "{busy}"
     );
-    Peer::unix(&scratch.socket()).greet(&[]).check_alive();
+    Peer::unix(&scratch.socket()).greet().check_alive();
 
     let mut other_layout = good.clone();
     other_layout.listen = vec![Address::unix(scratch.0.join("other"))];
@@ -261,7 +253,7 @@ fn signal(child: &Child, signal: rustix::process::Signal) {
 
 /// Waits until the forwarder has taken memory for a payload.
 fn payload_comes(scratch: &Scratch) {
-    let mut other = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut other = Peer::unix(&scratch.socket()).greet();
     until("a payload", || other.status("\"pool\":{\"bytes\":") > 0);
 }
 
@@ -271,7 +263,7 @@ fn sigterm_finishes_what_was_accepted_and_exits_0() {
     // A call takes so long that it is under way when the signal comes.
     let device = "[device]\nmodel = \"ideal\"\nservice_us = 1000000\n";
     let mut child = spawn_child(&scratch, device, "");
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let file = peer.create("file");
     let extents: tidegate_wire::Extents = tidegate_wire::Extent { offset: 0, len: 4 }.into();
     let frame = peer.frame(
@@ -300,7 +292,7 @@ fn a_second_signal_ends_it_at_once() {
     let scratch = Scratch::new("twice");
     let device = "[device]\nmodel = \"ideal\"\nservice_us = 20000000\n";
     let mut child = spawn_child(&scratch, device, "");
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let file = peer.create("file");
     let extents: tidegate_wire::Extents = tidegate_wire::Extent { offset: 0, len: 4 }.into();
     let frame = peer.frame(
@@ -329,7 +321,7 @@ fn a_second_signal_ends_it_at_once() {
 fn the_chosen_request_kills_the_process() {
     let scratch = Scratch::new("kill");
     let mut child = spawn_child(&scratch, "", "3");
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     peer.check_alive();
     peer.call(Op::Status, &[]);
     peer.check_alive();
@@ -344,7 +336,7 @@ fn the_chosen_request_kills_the_process() {
     );
     // What the dead process left is no obstacle.
     let mut child = spawn_child(&scratch, "", "");
-    Peer::unix(&scratch.socket()).greet(&[]).check_alive();
+    Peer::unix(&scratch.socket()).greet().check_alive();
     signal(&child, rustix::process::Signal::TERM);
     assert_eq!(child.wait().expect("it is our child").code(), Some(0));
 }

@@ -69,7 +69,7 @@ fn repeat_shared(peer: &mut Peer, op: Op, id: u64, place: u64) {
 }
 
 fn sharing(scratch: &Scratch) -> (Peer, File) {
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let memory = memory(SealFlags::SHRINK | SealFlags::GROW);
     assert_eq!(offer(&mut peer, Some(&memory), BYTES), Ok(Outcome::Done));
     (peer, memory)
@@ -128,7 +128,7 @@ fn files_are_read_and_written_in_place() {
 fn what_is_no_sound_offer_is_refused_and_the_session_goes_on() {
     let scratch = Scratch::new("offers");
     let _running = start(&scratch, |_| ());
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let refused = Err(Status::Errno(EOPNOTSUPP));
     let sealed = memory(SealFlags::SHRINK);
     let file = File::open(scratch.export()).expect("the export is there");
@@ -155,7 +155,7 @@ fn what_is_no_sound_offer_is_refused_and_the_session_goes_on() {
 fn payload_outside_of_the_memory_ends_its_own_session_only() {
     let scratch = Scratch::new("outside");
     let _running = start(&scratch, |_| ());
-    let mut good = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut good = Peer::unix(&scratch.socket()).greet();
     let handle = good.create("file");
     good.write(handle, 0, &[7; 8192]);
     let places = [BYTES - 4095, BYTES, u64::MAX, u64::MAX - 4095, 1 << 63];
@@ -172,7 +172,7 @@ fn payload_outside_of_the_memory_ends_its_own_session_only() {
             good.check_alive();
         }
     }
-    let mut bad = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut bad = Peer::unix(&scratch.socket()).greet();
     let extents = extents(&[(0, 4096)]);
     send_shared(&mut bad, Op::Read { handle, extents }, 0);
     assert!(bad.is_cut_off(), "nothing was offered");
@@ -201,7 +201,7 @@ fn a_client_that_came_back_is_not_told_that_its_bytes_are_where_they_are_not() {
     }
     let first = peer.last_id() + 1 - READS;
     let again = Peer::unix(&scratch.socket()).again(peer.client(), 2);
-    let mut again = again.greet(&[]);
+    let mut again = again.greet();
     let offered = offer_unheard(&mut again, &memory);
     let (reply, _) = again.receive().expect("a reply comes");
     assert_eq!((reply.id, reply.result), (offered, Ok(Outcome::Done)));

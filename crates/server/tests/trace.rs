@@ -61,7 +61,7 @@ fn a_trace_has_exactly_the_requests() {
     let scratch = Scratch::new("trace");
     let file = scratch.0.join("requests.trace");
     let running = start(&scratch, |config| record_into(config, &file, 1000));
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let handle = peer.create("data");
     for at in 0..50 {
         peer.write(handle, at * 1000, &[at as u8; 1000]);
@@ -164,7 +164,7 @@ fn a_stalled_trace_drops_and_counts_and_stalls_nobody() {
     let file = scratch.0.join("pipe");
     let mut reader = pipe(&file);
     let running = start(&scratch, |config| record_into(config, &file, 8));
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let handle = peer.create("data");
     // More than a pipe of 64 KiB and the buffer hold.
     work(&mut peer, handle, 2000);
@@ -198,7 +198,7 @@ fn a_trace_that_cannot_be_written_any_more_is_an_ordinary_event() {
     let file = scratch.0.join("pipe");
     let reader = pipe(&file);
     let running = start(&scratch, |config| record_into(config, &file, 16));
-    let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+    let mut peer = Peer::unix(&scratch.socket()).greet();
     let handle = peer.create("data");
     drop(reader);
     work(&mut peer, handle, 500);
@@ -250,7 +250,7 @@ fn a_forwarder_that_is_started_again_goes_on_in_its_trace() {
     let file = scratch.0.join("requests.trace");
     for _ in 0..2 {
         let running = start(&scratch, |config| record_into(config, &file, 1000));
-        let mut peer = Peer::unix(&scratch.socket()).greet(&[]);
+        let mut peer = Peer::unix(&scratch.socket()).greet();
         let handle = peer.create("data");
         work(&mut peer, handle, 10);
         assert!(running.shutdown().expect("it ends"));

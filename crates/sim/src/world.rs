@@ -429,8 +429,7 @@ impl World {
         let ends = self.fabric.link(link);
         let (node, forwarder, open) = (ends.node, ends.forwarder as usize, ends.open);
         if open && self.nodes[node as usize].links[forwarder] == Some(link) {
-            let proof = Box::default();
-            let input = client::Input::Connected { forwarder, proof };
+            let input = client::Input::Connected { forwarder };
             let now = self.now();
             self.nodes[node as usize].tell(now, input);
             self.pump_node(node);

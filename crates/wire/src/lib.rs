@@ -13,7 +13,9 @@ extern crate alloc;
 #[macro_use]
 mod message;
 pub mod frame;
+mod grant;
 pub mod layout;
 
+pub use grant::{GRANT_MAX, Grant, GrantError, Role};
 pub use layout::Layout;
 pub use message::*;

@@ -311,8 +311,6 @@ pub struct Hello {
     pub gid: u32,
     /// Name for logs and `tidegate stat`, for example host:pid.
     pub name: Box<[u8]>,
-    /// Proof of the shared secret; empty on Unix sockets.
-    pub proof: Box<[u8]>,
 }
 
 /// The forwarder's answer to a [`Hello`]: who it is, and what it grants to the session.
@@ -385,10 +383,6 @@ pub struct Listed {
     pub addresses: Vec<Box<str>>,
 }
 
-/// The first frame that a forwarder sends on a connection that needs a shared secret. The client
-/// proves over these random bytes that it has the secret.
-pub type Challenge = [u8; 32];
-
 /// The extents of one data request. A single one, which is the usual case, costs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extents {
@@ -442,8 +436,6 @@ pub const ADDRESSES_MAX: usize = 16;
 pub const ADDRESS_MAX: usize = 512;
 /// Bytes that the list of forwarders may take in a reply to a hello.
 pub const LISTED_BYTES_MAX: usize = 64 * 1024;
-/// Longest proof of a shared secret, bytes.
-pub const PROOF_MAX: usize = 64;
 /// Largest `bytes_max` of [`Op::Readdir`]. So many bytes of names, with attributes, fit a body.
 pub const READDIR_MAX: u32 = 32 * 1024;
 /// Largest body of a frame, bytes.

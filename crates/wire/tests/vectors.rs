@@ -83,7 +83,7 @@ fn hints() -> Hints {
 
 fn hello() -> Hello {
     Hello {
-        version: 4,
+        version: 5,
         client: 99,
         incarnation: 1,
         joins: false,
@@ -94,7 +94,6 @@ fn hello() -> Hello {
         uid: 1000,
         gid: 100,
         name: Box::from(*b"node7:4711"),
-        proof: Box::from([7; 32]),
     }
 }
 
@@ -255,7 +254,7 @@ fn requests() -> Vec<(&'static str, Request)> {
 
 fn hello_reply() -> HelloReply {
     HelloReply {
-        version: 4,
+        version: 5,
         forwarder: 1,
         seats: 4,
         stripe: 1 << 20,

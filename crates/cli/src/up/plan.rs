@@ -295,12 +295,7 @@ fn free_ports(count: usize) -> Result<Vec<u16>, Fail> {
 
 /// A new secret that only this user can read.
 fn write_secret(path: &Path) -> std::io::Result<()> {
-    let other = |error: getrandom::Error| std::io::Error::other(error.to_string());
-    let words = [
-        getrandom::u64().map_err(other)?,
-        getrandom::u64().map_err(other)?,
-    ];
-    let text = format!("{:016x}{:016x}\n", words[0], words[1]);
+    let text = tidegate_server::secret::random_text()?;
     let _ = std::fs::remove_file(path);
     let mut options = std::fs::OpenOptions::new();
     let mut file = options

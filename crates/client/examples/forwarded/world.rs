@@ -160,11 +160,10 @@ impl World {
                     credentials: Some(Caller::alone(0, 0)),
                     powerless: None,
                     address: String::from("count"),
-                    challenged: false,
+                    grant: None,
                 };
                 self.tell_forwarder(Told::Connected { conn: CONN, peer });
-                let proof = Box::default();
-                self.tell_core(Input::Connected { forwarder, proof });
+                self.tell_core(Input::Connected { forwarder });
             }
             Output::Send { request, .. } => self.arrives(request),
             Output::Done { result, .. } => {

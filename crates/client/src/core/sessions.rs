@@ -139,7 +139,7 @@ impl Core {
     }
 
     /// Sends a hello on a new connection.
-    pub(super) fn connected(&mut self, forwarder: usize, proof: Box<[u8]>) {
+    pub(super) fn connected(&mut self, forwarder: usize) {
         if self.sessions[forwarder].stage != Stage::Connecting || self.ending.is_some() {
             return;
         }
@@ -154,7 +154,7 @@ impl Core {
             at: self.now,
             wall: self.wall,
         };
-        let request = self.hello(forwarder, id, false, proof);
+        let request = self.hello(forwarder, id, false);
         self.outputs.push_back(Output::Send {
             forwarder,
             connection: 0,
@@ -165,12 +165,12 @@ impl Core {
 
     /// The first request on a further connection of a session. Its id is the host's, who handles
     /// the reply instead of the core. None if there is no session now.
-    pub fn join(&self, forwarder: usize, id: u64, proof: Box<[u8]>) -> Option<Request> {
+    pub fn join(&self, forwarder: usize, id: u64) -> Option<Request> {
         let open = self.sessions[forwarder].is_open() && self.ending.is_none();
-        open.then(|| self.hello(forwarder, id, true, proof))
+        open.then(|| self.hello(forwarder, id, true))
     }
 
-    fn hello(&self, forwarder: usize, id: Id, joins: bool, proof: Box<[u8]>) -> Request {
+    fn hello(&self, forwarder: usize, id: Id, joins: bool) -> Request {
         let op = Op::Hello(Hello {
             version: VERSION,
             client: self.options.client,
@@ -183,7 +183,6 @@ impl Core {
             uid: self.options.uid,
             gid: self.options.gid,
             name: self.options.name.clone(),
-            proof,
         });
         Request {
             id,

@@ -233,8 +233,7 @@ impl Rig {
         let at = self.connects.iter().position(|f| *f == forwarder);
         let at = at.unwrap_or_else(|| panic!("no connection to {forwarder} was asked for"));
         self.connects.remove(at);
-        let proof = Box::default();
-        self.input(Input::Connected { forwarder, proof });
+        self.input(Input::Connected { forwarder });
     }
 
     fn lose(&mut self, forwarder: usize) {

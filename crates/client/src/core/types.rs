@@ -160,8 +160,6 @@ pub enum Input {
     Connected {
         /// Index of the forwarder.
         forwarder: usize,
-        /// The proof that the hello carries: HMAC over the challenge, or empty.
-        proof: Box<[u8]>,
     },
     /// An [`Output::Connect`] has failed, or the connection ended by itself. The host does not
     /// report this after [`Output::Disconnect`].

@@ -5,7 +5,7 @@
 
 use super::arena::{Arena, Piece};
 use crate::wire::frame::{self, FrameError};
-use crate::wire::{Challenge, Op, Reply, Request};
+use crate::wire::{Op, Reply, Request};
 use bytes::{Bytes, BytesMut};
 use mio::{Registry, Token};
 use rustix::fd::AsFd;
@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_net::{FrameReader, Outbox, Step, Stream};
+use tidegate_net::{FrameReader, Greeting, Outbox, Step, Stream};
 
 /// Largest number of pieces that one system call writes; the kernel allows 1024.
 const PIECES_MAX: usize = 64;
@@ -110,6 +110,13 @@ impl Connection {
         };
         let encode = |out: &mut Vec<u8>| frame::encode_request(&request, out);
         self.push(encode, Vec::new(), with_descriptor);
+    }
+
+    /// Sends the client's greeting, which is the first that is sent.
+    pub(crate) fn greet(&self, greeting: &Greeting) {
+        let bytes = greeting.to_bytes();
+        self.push(|out| out.extend_from_slice(&bytes), Vec::new(), false);
+        self.flush();
     }
 
     /// The forwarder has accepted the offer: from now on payload need not go through the socket.
@@ -340,8 +347,9 @@ impl Drop for Connection {
 /// Something whole that has arrived.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// The forwarder wants a proof of the secret.
-    Challenge(Challenge),
+    /// The forwarder's answer to the client's greeting, or what it says to a client that has not
+    /// greeted.
+    Greeting(Greeting),
     /// A reply and its payload; None where the payload is in shared memory.
     Reply(Reply, Option<Bytes>),
 }
@@ -409,18 +417,17 @@ impl Memory {
 }
 
 impl Receiver {
-    /// A receiver for a new connection; `challenged` says whether the stream begins with a
-    /// challenge.
-    pub(crate) fn new(payload_max: u32, challenged: bool, arena: Option<Arc<Arena>>) -> Receiver {
+    /// A receiver for a new connection; `greets` says whether the stream may begin with a greeting.
+    pub(crate) fn new(payload_max: u32, greets: bool, arena: Option<Arc<Arena>>) -> Receiver {
         Receiver {
-            frames: FrameReader::of_replies(payload_max, challenged),
+            frames: FrameReader::of_replies(payload_max, greets),
             payload: None,
             arena,
             recent: VecDeque::new(),
         }
     }
 
-    /// Receives once, and appends to `into` every challenge and reply that is now complete.
+    /// Receives once, and appends to `into` every greeting and reply that is now complete.
     pub(crate) fn receive(
         &mut self,
         stream: &Stream,
@@ -439,14 +446,13 @@ impl Receiver {
             Err(error) => return Err(ReceiveError::Socket(error)),
         };
         while self.next(into)? {}
-        // A short read has emptied a stream socket.
-        Ok(match received < room {
-            true => Progress::Drained,
-            false => Progress::More,
+        Ok(match stream.may_have_more(received, room) {
+            true => Progress::More,
+            false => Progress::Drained,
         })
     }
 
-    /// Takes one challenge or reply out of what has arrived; false if none is complete.
+    /// Takes one greeting or reply out of what has arrived; false if none is complete.
     fn next(&mut self, into: &mut Vec<Received>) -> Result<bool, ReceiveError> {
         let target = match &mut self.payload {
             Some((_, memory)) => memory.bytes_mut(),
@@ -454,7 +460,7 @@ impl Receiver {
         };
         match self.frames.next(target)? {
             Step::More => return Ok(false),
-            Step::Challenge(challenge) => into.push(Received::Challenge(challenge)),
+            Step::Greeting(greeting) => into.push(Received::Greeting(greeting)),
             Step::Frame(header, body) => {
                 let reply = frame::decode_reply(&header, body)?;
                 match header.payload_len {

@@ -17,10 +17,11 @@ use mio::event::Event;
 use mio::{Events, Token, Waker};
 use rustix::io::Errno;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_fabric::Wait;
-use tidegate_net::{Address, Dialer, Poller, Secret};
+use tidegate_net::{Address, Dialer, Encryption, HandshakeError, Initiator, Poller, Secret};
 
 /// The waker's token; the token of a connection is its number.
 const WAKER: Token = Token(usize::MAX);
@@ -29,14 +30,23 @@ const WAKER: Token = Token(usize::MAX);
 pub(crate) struct Sockets {
     poller: Poller,
     dialers: Vec<Dialer>,
-    secret: Option<Secret>,
-    client: u64,
+    proof: Option<Proof>,
     payload_max: u32,
     /// By number: the first connection to each forwarder, then the second to each, and so on.
     connections: Vec<Entry>,
     received: Vec<Received>,
     embedded: EmbeddedOptions,
     events: Events,
+}
+
+/// What the client proves to forwarders on other nodes, and how it is protected from others.
+pub(crate) struct Proof {
+    /// The file of the secret.
+    pub(crate) file: PathBuf,
+    /// What was in the file when it was last read.
+    pub(crate) secret: Secret,
+    /// The least protection that the client accepts.
+    pub(crate) encryption: Encryption,
 }
 
 /// How one wait ended.
@@ -67,6 +77,8 @@ struct Live {
     connection: Arc<Connection>,
     receiver: Receiver,
     connecting: bool,
+    /// Present from the client's greeting until the forwarder has answered it.
+    initiator: Option<Initiator>,
 }
 
 /// What an event says.
@@ -96,28 +108,27 @@ enum Gone {
     /// libfabric reports an error.
     Fabric(tidegate_fabric::Error),
     Receiving(ReceiveError),
-    /// The forwarder wants a proof, and there is no secret.
-    NoSecret,
+    /// The two ends do not trust each other.
+    Handshake(HandshakeError),
 }
 
 impl Sockets {
     /// No connections yet, and the waker of the thread that waits in it.
     pub(crate) fn new(
         dialers: Vec<Dialer>,
-        secret: Option<Secret>,
+        proof: Option<Proof>,
         core: &CoreOptions,
         embedded: EmbeddedOptions,
     ) -> io::Result<(Sockets, Waker)> {
         let poller = Poller::new()?;
         let waker = Waker::new(poller.registry(), WAKER)?;
         let connections = dialers.iter().map(|_| Entry::Free).collect();
-        let (client, payload_max) = (core.client, core.payload_max);
+        let payload_max = core.payload_max;
         let received = Vec::new();
         let sockets = Sockets {
             poller,
             dialers,
-            secret,
-            client,
+            proof,
             payload_max,
             connections,
             received,
@@ -319,6 +330,9 @@ impl Sockets {
     ) -> Result<Vec<Received>, Gone> {
         for one in received.drain(..) {
             let (reply, payload) = match one {
+                Received::Reply(..) if self.is_unanswered(number) => {
+                    return Err(Gone::Handshake(HandshakeError::Unproved));
+                }
                 Received::Reply(reply, payload) if reply.id < JOIN => {
                     let payload = self.payload_of(number, &reply, payload)?;
                     (reply, payload)
@@ -343,6 +357,11 @@ impl Sockets {
             shared.carry_out(work);
         }
         Ok(received)
+    }
+
+    /// Whether the client has greeted on a connection, and the forwarder has not answered.
+    fn is_unanswered(&self, number: usize) -> bool {
+        matches!(&self.connections[number], Entry::Live(live) if live.initiator.is_some())
     }
 
     /// The payload of a reply, from the socket or from shared memory.

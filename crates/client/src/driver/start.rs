@@ -5,6 +5,7 @@
 use super::arena::Arena;
 use super::leader::LeaderFollower;
 use super::shared::{Shared, State};
+use super::sockets::Proof;
 use super::sockets::Sockets;
 use super::{Host, SignalGuard};
 use crate::application::app_id;
@@ -96,10 +97,14 @@ impl Host {
     /// Checks the options and starts the I/O thread.
     fn set_up(options: &Options, core: CoreOptions) -> Result<Host, ConnectError> {
         let dialers: Result<Vec<Dialer>, _> = options.forwarders.iter().map(dialer).collect();
-        let secret = match &options.secret_file {
+        let proof = match &options.secret_file {
             None => None,
             Some(path) => match Secret::read(path) {
-                Ok(secret) => Some(secret),
+                Ok(secret) => Some(Proof {
+                    file: path.clone(),
+                    secret,
+                    encryption: options.encryption,
+                }),
                 Err(error) => return Err(ConnectError::Secret(path.clone(), error)),
             },
         };
@@ -108,7 +113,7 @@ impl Host {
         let arena = arena(options);
         let reaches_memory = |dialer: &Dialer| dialer.address().reaches_memory();
         let shares_arena = arena.is_some() && dialers.iter().any(reaches_memory);
-        let (sockets, waker) = Sockets::new(dialers, secret, &core, options.embedded)?;
+        let (sockets, waker) = Sockets::new(dialers, proof, &core, options.embedded)?;
         let in_flight_bytes_max = options.in_flight_bytes_max;
         let names = options.forwarders.clone();
         let shared = Arc::new(Shared::new(

@@ -4,13 +4,11 @@
 mod files;
 
 use files::Files;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
@@ -19,6 +17,7 @@ use tidegate_client::wire::{
     HelloReply, Op, Outcome, Pipeline, Pipelining, Reply, ReplySlot, Request, Status,
 };
 use tidegate_client::{Client, Context, Options};
+use tidegate_net::{Encryption, FrameReader, Greeting, Refusal, SiteSecret, Step, Stream};
 
 /// Largest payload of the fake.
 pub const PAYLOAD_MAX: u32 = 1 << 20;
@@ -71,7 +70,7 @@ pub struct State {
     pub refusing: Option<u16>,
     /// The lock that someone holds, and who waits for it.
     lock_holder: Option<u64>,
-    lock_waiting: Vec<(u64, u64, Arc<Mutex<UnixStream>>)>,
+    lock_waiting: Vec<(u64, u64, Arc<Mutex<Blocking>>)>,
     connections: u32,
 }
 
@@ -93,23 +92,23 @@ impl Fake {
             for stream in listener.incoming() {
                 let shared = Arc::clone(&served);
                 let stream = stream.expect("a connection can be accepted");
-                thread::spawn(move || serve(&shared, stream, None));
+                thread::spawn(move || serve(&shared, stream.into(), None));
             }
         });
         Fake { shared, folder }
     }
 
-    /// Listens on TCP as well, and wants a proof of `secret` there. Returns the address.
-    pub fn start_tcp(&self, secret: &'static [u8]) -> String {
+    /// Listens on TCP as well, and wants a proof of the secret in this file. Returns the address.
+    pub fn start_tcp(&self, secret: &Path) -> String {
+        let secret = Arc::new(SiteSecret::read(secret).expect("it is a secret"));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let shared = Arc::clone(&self.shared);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let shared = Arc::clone(&shared);
-                let stream = OwnedFd::from(stream.expect("a connection can be accepted"));
-                // Reading and writing are the same for all stream sockets.
-                thread::spawn(move || serve(&shared, UnixStream::from(stream), Some(secret)));
+                let (shared, secret) = (Arc::clone(&shared), Arc::clone(&secret));
+                let stream = stream.expect("a connection can be accepted").into();
+                thread::spawn(move || serve(&shared, stream, Some(&secret)));
             }
         });
         format!("tcp:{address}")
@@ -182,29 +181,80 @@ impl Shared {
 /// One connection, until it is cut.
 struct Connection<'a> {
     shared: &'a Shared,
-    stream: UnixStream,
-    writer: Arc<Mutex<UnixStream>>,
+    stream: Blocking,
+    writer: Arc<Mutex<Blocking>>,
     client: u64,
     joins: bool,
-    secret: Option<&'static [u8]>,
 }
 
-const CHALLENGE: [u8; 32] = *b"what only those who know can say";
+/// A blocking stream. Clones are the same stream.
+#[derive(Clone)]
+struct Blocking(Arc<Stream>);
 
-fn serve(shared: &Shared, mut stream: UnixStream, secret: Option<&'static [u8]>) {
-    shared.state().connections += 1;
-    if secret.is_some() {
-        stream.write_all(&CHALLENGE).expect("the client is there");
+impl Read for Blocking {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.receive(&mut [IoSliceMut::new(into)])
     }
-    let writer = stream.try_clone().expect("a socket can be duplicated");
-    let writer = Arc::new(Mutex::new(writer));
+}
+
+impl Write for Blocking {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(&[IoSlice::new(bytes)], false, None)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Takes or refuses a client that has to prove the secret.
+fn handshake(stream: &Stream, secret: &SiteSecret) -> Result<(), Refusal> {
+    let greet = |greeting: &Greeting| {
+        let bytes = greeting.to_bytes();
+        let sent = stream.send(&[IoSlice::new(&bytes)], false, None);
+        assert_eq!(sent.expect("there is room"), bytes.len());
+    };
+    let mut reader = FrameReader::of_requests(PAYLOAD_MAX, true);
+    let accepted = loop {
+        match reader.next(&mut []).expect("it is a greeting") {
+            Step::More => {}
+            Step::Greeting(greeting) => {
+                let sites = std::slice::from_ref(secret);
+                break tidegate_net::accept(sites, Encryption::On, 0, &greeting);
+            }
+            Step::Frame(..) | Step::Payload => break Err(Refusal::Missing),
+        }
+        let filled = reader.fill(|pieces| stream.receive(pieces), &mut []);
+        if !matches!(filled, Ok(Some(_))) {
+            return Err(Refusal::Missing);
+        }
+    };
+    match accepted {
+        Ok(accepted) => {
+            greet(&accepted.answer);
+            stream.protect(accepted.channel.expect("it is encrypted"));
+            Ok(())
+        }
+        Err(refusal) => {
+            greet(&Greeting::refusal(refusal));
+            Err(refusal)
+        }
+    }
+}
+
+fn serve(shared: &Shared, socket: OwnedFd, secret: Option<&SiteSecret>) {
+    shared.state().connections += 1;
+    let stream = Stream::new(socket, None);
+    if secret.is_some_and(|secret| handshake(&stream, secret).is_err()) {
+        return stream.shutdown();
+    }
+    let stream = Blocking(Arc::new(stream));
     let mut connection = Connection {
         shared,
+        writer: Arc::new(Mutex::new(stream.clone())),
         stream,
-        writer,
         client: 0,
         joins: false,
-        secret,
     };
     while let Some((request, payload)) = connection.next() {
         if !connection.answer(&request, payload) {
@@ -212,7 +262,7 @@ fn serve(shared: &Shared, mut stream: UnixStream, secret: Option<&'static [u8]>)
         }
     }
     // The writer may be kept by a waiting lock.
-    let _ = connection.stream.shutdown(std::net::Shutdown::Both);
+    connection.stream.0.shutdown();
 }
 
 impl Connection<'_> {
@@ -247,13 +297,7 @@ impl Connection<'_> {
                 return false;
             }
             state.joined += u32::from(hello.joins);
-            let proven = self.secret.is_none_or(|secret| {
-                let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("any key will do");
-                mac.update(&CHALLENGE);
-                mac.update(&hello.client.to_le_bytes());
-                mac.verify_slice(&hello.proof).is_ok()
-            });
-            let result = match state.refusing.or((!proven).then_some(13)) {
+            let result = match state.refusing {
                 Some(errno) => Err(Status::Errno(errno)),
                 None => Ok(Outcome::Hello(Box::new(grant(&state)))),
             };
@@ -383,7 +427,7 @@ impl Connection<'_> {
     }
 }
 
-fn send(writer: &Mutex<UnixStream>, op: u8, reply: Reply, payload: &[u8], portion: usize) -> bool {
+fn send(writer: &Mutex<Blocking>, op: u8, reply: Reply, payload: &[u8], portion: usize) -> bool {
     let mut bytes = Vec::new();
     frame::encode_reply(op, &reply, &mut bytes);
     bytes.extend_from_slice(payload);

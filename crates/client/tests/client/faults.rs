@@ -126,9 +126,9 @@ fn many_threads(client: &Client, file: Handle, times: usize) {
 #[test]
 fn a_session_whose_further_connection_is_cut_begins_anew() {
     let fake = Fake::start("joined");
-    let address = fake.start_tcp(SECRET);
     let secret = fake.folder().join("secret");
     write_secret(&secret, SECRET, 0o600);
+    let address = fake.start_tcp(&secret);
     fake.with(|state| state.further = 2);
     for address in [fake.address(), address] {
         fake.with(|state| state.joined = 0);
@@ -282,7 +282,9 @@ fn a_refused_session_says_why() {
 #[test]
 fn over_tcp_the_secret_decides() {
     let fake = Fake::start("secret");
-    let address = fake.start_tcp(SECRET);
+    let site = fake.folder().join("site");
+    write_secret(&site, SECRET, 0o600);
+    let address = fake.start_tcp(&site);
     let connect = |secret: Option<&str>, mode: u32| {
         let mut options = Options::new([address.clone()]);
         options.secret_file = secret.map(|secret| {
@@ -308,6 +310,7 @@ fn over_tcp_the_secret_decides() {
         .err()
         .expect("the secret is wrong");
     assert!(matches!(error, ConnectError::Refused(..)), "{error}");
+    assert!(error.to_string().contains("its secret?"), "{error}");
     let error = connect(None, 0o600).err().expect("there is no secret");
     assert!(
         error.to_string().contains("asks for the shared secret"),
@@ -323,4 +326,53 @@ fn over_tcp_the_secret_decides() {
         assert!(matches!(error, ConnectError::Secret(..)), "{error}");
         assert!(error.to_string().contains(said), "{error}");
     }
+}
+
+#[test]
+fn who_has_another_secret_cannot_pose_as_a_forwarder() {
+    // It takes every greeting's form, and has a secret of its own.
+    let rogue = Fake::start("rogue");
+    let (theirs, ours) = (rogue.folder().join("theirs"), rogue.folder().join("ours"));
+    write_secret(&theirs, b"another secret, not it", 0o600);
+    write_secret(&ours, SECRET, 0o600);
+    let address = rogue.start_tcp(&theirs);
+    let mut options = Options::new([address]);
+    options.secret_file = Some(ours.clone());
+    let error = Client::connect(options).err().expect("it proves nothing");
+    assert!(matches!(error, ConnectError::Refused(..)), "{error}");
+    // One that asks for no proof and greets nobody is not trusted either.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    let seen = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("it comes");
+        let mut bytes = [0; 4096];
+        let count = std::io::Read::read(&mut stream, &mut bytes).expect("it greets");
+        let pong = tidegate_client::wire::Reply {
+            id: 1,
+            seat: 0,
+            generation: 0,
+            epoch: 0,
+            charged_ns: 0,
+            result: Ok(tidegate_client::wire::Outcome::Done),
+            payload_len: 0,
+        };
+        let mut frame = Vec::new();
+        tidegate_client::wire::frame::encode_reply(3, &pong, &mut frame);
+        std::io::Write::write_all(&mut stream, &frame).expect("there is room");
+        let _ = std::io::Read::read(&mut stream, &mut bytes);
+        bytes[..count].to_vec()
+    });
+    let mut options = Options::new([format!("tcp:{address}")]);
+    options.secret_file = Some(ours);
+    let error = Client::connect(options).err().expect("it proves nothing");
+    let text = error.to_string();
+    assert!(
+        text.contains("does not prove that it is a forwarder"),
+        "{text}"
+    );
+    let greeting = seen.join().expect("it ran");
+    assert!(
+        !greeting.windows(4).any(|it| it == b"TGW1"),
+        "no frame came"
+    );
 }

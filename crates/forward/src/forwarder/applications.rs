@@ -232,10 +232,10 @@ impl Client {
     /// The user as whose application a request of this client counts: the caller of a client that
     /// speaks for others, else the client's own. None if it is the forwarder's own user.
     pub(super) fn counts_for(&self, owner: u32, pending: &Pending) -> Option<u32> {
-        let caller = pending.caller.as_ref().filter(|_| self.trusted);
-        let uid = caller.map_or(self.user.uid, |caller| caller.uid);
+        let caller = pending.caller.as_ref().filter(|_| self.standing.trusted);
+        let uid = caller.map_or(self.standing.user.uid, |caller| caller.uid);
         // A user's own forwarder serves nobody else, and at root's those without proof are others.
-        let own = owner != 0 || self.trusted && uid == owner;
+        let own = owner != 0 || self.standing.trusted && uid == owner;
         (!own).then_some(uid)
     }
 }

@@ -23,13 +23,13 @@ impl Forwarder {
         of_user_max: u32,
         count: impl Fn(u64) -> u32,
     ) -> bool {
-        let Some(client) = self.clients.get(&client).filter(|it| !it.trusted) else {
+        let Some(client) = self.clients.get(&client).filter(|it| !it.standing.trusted) else {
             return true;
         };
         if own == 0 || !own.is_multiple_of(STEP) {
             return true;
         }
-        let same = |it: &&Client| !it.trusted && it.user.uid == client.user.uid;
+        let same = |it: &&Client| it.standing.is_of(&client.standing);
         let his = self.clients.values().filter(same).map(|it| count(it.id));
         his.fold(0, u32::saturating_add) < of_user_max
     }

@@ -106,7 +106,11 @@ impl Forwarder {
                 self.opens.note(client, handle, open);
                 self.seats.entry(seat).hold(client, true);
             }
-            if let Some(client) = self.clients.get_mut(&client).filter(|it| !it.trusted) {
+            if let Some(client) = self
+                .clients
+                .get_mut(&client)
+                .filter(|it| !it.standing.trusted)
+            {
                 client.rights.opened(handle, open, (read, write));
             }
         }
@@ -129,7 +133,10 @@ impl Forwarder {
             self.opens.forget(client, handle, open);
             let seat = self.config.layout.seat_of_file(handle);
             self.seats.entry(seat).hold(client, false);
-            let untrusted = self.clients.get_mut(&client).filter(|it| !it.trusted);
+            let untrusted = self
+                .clients
+                .get_mut(&client)
+                .filter(|it| !it.standing.trusted);
             if untrusted.is_some_and(|it| it.rights.closed(handle, open)) {
                 self.drop_locks(client, handle);
             }
@@ -188,7 +195,7 @@ impl Forwarder {
             opens.retain(|(handle, _)| stays(*handle));
             !opens.is_empty()
         });
-        for client in self.clients.values_mut().filter(|it| !it.trusted) {
+        for client in self.clients.values_mut().filter(|it| !it.standing.trusted) {
             client.rights.keep_opens(stays);
         }
     }

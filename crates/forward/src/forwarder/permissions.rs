@@ -163,7 +163,7 @@ impl Forwarder {
         owner: bool,
         result: Result<Outcome, Access>,
     ) {
-        let uid = self.clients[&self.requests[key].client].user.uid;
+        let uid = self.clients[&self.requests[key].client].standing.user.uid;
         let reads = matches!(self.requests[key].op(), Op::Fsync { .. }) && need.1;
         match result {
             Ok(Outcome::Attr(attr)) if owner && attr.uid != uid && reads => {
@@ -193,7 +193,7 @@ impl Forwarder {
 
     /// Forgets what access(2) said about a file, because its mode or owner may have changed.
     pub(super) fn rights_changed(&mut self, handle: Handle) {
-        for client in self.clients.values_mut().filter(|it| !it.trusted) {
+        for client in self.clients.values_mut().filter(|it| !it.standing.trusted) {
             for write in [false, true] {
                 client.rights.asked.remove(&(handle, write));
             }

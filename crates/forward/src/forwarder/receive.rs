@@ -61,8 +61,9 @@ impl Forwarder {
         if let Err(reason) = check(&self.config, &request, slot) {
             return self.refuse_request(conn, slot, reason);
         }
-        let mut pending = Pending::new(client, state.trusted, conn, request, slot);
+        let mut pending = Pending::new(client, state.standing.trusted, conn, request, slot);
         pending.serial_chunk = pending.is_serial_chunk(state.pipelining);
+        let barred = !state.standing.reaches_files;
         let user = state.counts_for(self.config.uid, &pending);
         let key = self.requests.insert(pending);
         state.outstanding.insert(place, (id, key));
@@ -72,7 +73,10 @@ impl Forwarder {
         if self.config.record {
             self.note_arrival(key);
         }
-        self.route(key);
+        match barred && !matches!(self.requests[key].op(), session_ops!()) {
+            true => self.answer(key, Err(Status::Errno(Errno::EACCES.0))),
+            false => self.route(key),
+        }
     }
 
     /// Ends a connection because of a request that breaks the protocol's rules.

@@ -426,7 +426,7 @@ impl Forwarder {
     /// the host gets a seat that was asked for earlier, the forwarder releases it at once.
     pub(super) fn set_aside(&mut self, key: Key, aside: bool) {
         let alone = self.config.layout.seats < 2 || !self.config.fail_over;
-        let refused = match (self.is_trusted(key), aside && alone) {
+        let refused = match (self.administers(key), aside && alone) {
             (false, _) => Some(Errno::EPERM),
             (true, true) => Some(Errno::EOPNOTSUPP),
             (true, false) => None,

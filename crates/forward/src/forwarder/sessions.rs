@@ -5,8 +5,10 @@ use super::Forwarder;
 use super::permissions::Rights;
 use super::reached::Reached;
 use super::receive::Key;
+use super::standing::Standing;
 use crate::back_end_files::Errno;
-use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, Peer, SESSION_OVER};
+use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, SESSION_OVER};
+use crate::peer::Peer;
 use crate::printable::Printable;
 use crate::reply_table::{CLIENTS_MAX, REPLY_SLOTS};
 use alloc::boxed::Box;
@@ -15,8 +17,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::{
-    Caller, Handle, Hello, HelloReply, Op, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply,
-    Request, Status, frame,
+    Caller, Grant, Handle, Hello, HelloReply, Op, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining,
+    Reply, Request, Status, frame,
 };
 
 /// The least payload that a session may agree on.
@@ -46,10 +48,8 @@ pub(super) struct Client {
     joined: Vec<ConnId>,
     incarnation: u64,
     pub(super) name: Box<[u8]>,
-    /// User and groups of the peer, from when it made the session's first connection.
-    pub(super) user: Caller,
-    /// It may act for other users, and the forwarder does not check its rights to data.
-    pub(super) trusted: bool,
+    /// What it may do, from when it made the session's first connection.
+    pub(super) standing: Standing,
     /// How its transfers move.
     pub(super) pipelining: Pipelining,
     /// When its last request arrived.
@@ -116,6 +116,13 @@ impl Forwarder {
         self.connections.insert(conn, connection);
     }
 
+    /// Notes what the peer of a connection has proved.
+    pub(super) fn proved(&mut self, conn: ConnId, grant: Grant) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.peer.grant = Some(grant);
+        }
+    }
+
     /// Ends a connection whose peer broke the protocol's rules, and with it the other connections
     /// of its session, but nothing else.
     pub(super) fn close(&mut self, conn: ConnId, reason: impl Into<Box<str>>) {
@@ -165,18 +172,18 @@ impl Forwarder {
 
     /// The first frame of a connection.
     pub(super) fn hello(&mut self, conn: ConnId, request: &Request, hello: &Hello) {
-        let (user, trusted) = match self.identify(conn, hello) {
-            Ok(identity) => identity,
+        let standing = match self.standing_of(conn, hello) {
+            Ok(standing) => standing,
             Err((errno, reason)) => return self.refuse(conn, request, errno, reason),
         };
         if hello.joins {
-            return self.join(conn, request, hello, (&user, trusted));
+            return self.join(conn, request, hello, &standing);
         }
         if hello.asks {
             return self.tell(conn, request, hello);
         }
         let fresh = match self.clients.get(&hello.client) {
-            Some(client) if (client.user.uid, client.trusted) != (user.uid, trusted) => {
+            Some(client) if !client.standing.is_of(&standing) => {
                 let reason = "the client's id belongs to another user";
                 return self.refuse(conn, request, Errno::EACCES.0, reason);
             }
@@ -184,7 +191,7 @@ impl Forwarder {
                 return self.refuse(conn, request, EPROTO, "an older incarnation of the client");
             }
             Some(client) => client.ended,
-            None if !self.has_room_for(user.uid, trusted) => {
+            None if !self.has_room_for(standing.user.uid, standing.trusted) => {
                 return self.refuse(conn, request, EUSERS, "too many sessions");
             }
             None => true,
@@ -199,8 +206,7 @@ impl Forwarder {
             joined: Vec::new(),
             incarnation: 0,
             name: Box::default(),
-            user: user.clone(),
-            trusted,
+            standing: standing.clone(),
             pipelining: Pipelining::default(),
             seen: Time(0),
             outstanding: Vec::new(),
@@ -214,8 +220,8 @@ impl Forwarder {
         client.conn = Some(conn);
         client.incarnation = hello.incarnation;
         client.name.clone_from(&hello.name);
-        if client.user != user {
-            client.user = user;
+        if client.standing.user != standing.user {
+            client.standing = standing;
             client.rights.forget_asked();
             client.reached = Reached::default();
         }
@@ -229,7 +235,8 @@ impl Forwarder {
         let connection = self.connections.get_mut(&conn).expect("identified above");
         connection.client = Some(hello.client);
         connection.payload_max = payload_max;
-        connection.user = (!trusted).then_some(client.user.uid);
+        let standing = &client.standing;
+        connection.user = (!standing.trusted).then_some(standing.user.uid);
         self.wake_by(self.now + (self.config.lease_ns / 8).max(1));
         let granted = self.grant(hello, payload_max, pipeline, fresh);
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
@@ -248,10 +255,10 @@ impl Forwarder {
     }
 
     /// Adds a further connection to an existing session.
-    fn join(&mut self, conn: ConnId, request: &Request, hello: &Hello, peer: (&Caller, bool)) {
+    fn join(&mut self, conn: ConnId, request: &Request, hello: &Hello, peer: &Standing) {
         let room = self.has_room_to_join(peer);
         let client = self.clients.get_mut(&hello.client);
-        let client = client.filter(|it| it.conn.is_some() && (&it.user, it.trusted) == peer);
+        let client = client.filter(|it| it.conn.is_some() && it.standing == *peer);
         let Some(client) = client.filter(|it| it.incarnation == hello.incarnation) else {
             return self.not_joined(conn, request, EPROTO);
         };
@@ -266,7 +273,7 @@ impl Forwarder {
         let connection = self.connections.get_mut(&conn).expect("identified above");
         connection.client = Some(hello.client);
         connection.payload_max = payload_max;
-        connection.user = (!peer.1).then_some(peer.0.uid);
+        connection.user = (!peer.trusted).then_some(peer.user.uid);
         let pipeline = Pipeline::new(mode, payload_max).least(hello.pipeline);
         let granted = self.grant(hello, payload_max, pipeline, false);
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
@@ -274,14 +281,14 @@ impl Forwarder {
 
     /// Whether a session may have one more connection. One user who is not trusted has a quarter of
     /// the further connections.
-    fn has_room_to_join(&self, (user, trusted): (&Caller, bool)) -> bool {
+    fn has_room_to_join(&self, peer: &Standing) -> bool {
         let max = self.config.joined_max as usize;
         let his = || {
-            let same = |it: &&Client| !it.trusted && it.user.uid == user.uid;
+            let same = |it: &&Client| it.standing.is_of(peer);
             let his = self.clients.values().filter(same);
             his.map(|it| it.joined.len()).sum::<usize>()
         };
-        self.joined < max && (trusted || his() < (max / 4).max(1))
+        self.joined < max && (peer.trusted || his() < (max / 4).max(1))
     }
 
     /// Refuses a further connection. The session goes on without it.
@@ -302,17 +309,19 @@ impl Forwarder {
             0 => (max / 4).max(1),
             of_user_max => of_user_max,
         };
-        let clients = self.clients.values().filter(|client| !client.trusted);
+        let clients = self
+            .clients
+            .values()
+            .filter(|client| !client.standing.trusted);
         let (all, own) = clients.fold((0, 0), |(all, own), client| {
-            (all + 1, own + usize::from(client.user.uid == uid))
+            (all + 1, own + usize::from(client.standing.user.uid == uid))
         });
         let reserve = max / 16;
         own < of_user_max && all < max - reserve && self.clients.len() < max
     }
 
-    /// The peer's user and groups, and whether it is trusted; or why the forwarder refuses it.
-    fn identify(&self, conn: ConnId, hello: &Hello) -> Result<(Caller, bool), (u16, &'static str)> {
-        let peer = &self.connections[&conn].peer;
+    /// Why no client may say this hello now.
+    pub(super) fn check_hello(&self, hello: &Hello) -> Result<(), (u16, &'static str)> {
         if hello.version < frame::VERSION {
             return Err((EPROTO, "an unknown protocol version"));
         }
@@ -322,21 +331,12 @@ impl Forwarder {
         if self.draining {
             return Err((EUSERS, "the forwarder is stopping"));
         }
-        let local = peer.credentials.clone();
-        let user = local.unwrap_or_else(|| Caller::alone(hello.uid, hello.gid));
-        if self.config.uid != 0 {
-            return match user.uid == self.config.uid {
-                true => Ok((user, true)),
-                false => Err((Errno::EACCES.0, "the forwarder serves another user")),
-            };
-        }
-        let proved = peer.challenged;
-        let root = peer.credentials.is_some() && user.uid == 0;
-        // To act as uid 0 without capabilities is of no use to anybody, and easily got wrong.
-        if let Some(powerless) = peer.powerless.filter(|_| root) {
-            return Err((Errno::EACCES.0, powerless));
-        }
-        Ok((user, proved || root))
+        Ok(())
+    }
+
+    /// What the transport knows of a connection's other end.
+    pub(super) fn peer_of(&self, conn: ConnId) -> &Peer {
+        &self.connections[&conn].peer
     }
 
     fn grant(
@@ -510,14 +510,9 @@ impl Forwarder {
             return None;
         }
         match caller {
-            Some(caller) if client.trusted => Some(caller),
-            _ if client.trusted && client.user.uid == 0 => None,
-            _ => Some(client.user.clone()),
+            Some(caller) if client.standing.trusted => Some(caller),
+            _ if client.standing.trusted && client.standing.user.uid == 0 => None,
+            _ => Some(client.standing.user.clone()),
         }
-    }
-
-    /// Whether the request's client may change the forwarder itself.
-    pub(super) fn is_trusted(&self, key: Key) -> bool {
-        self.requests[key].trusted
     }
 }

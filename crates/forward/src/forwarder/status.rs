@@ -108,7 +108,9 @@ impl Forwarder {
     /// same as its user's clients have seen a moment ago.
     pub(super) fn status(&mut self, client: u64) -> Box<[u8]> {
         let client = &self.clients[&client];
-        let asker = (!client.trusted).then_some(client.user.uid);
+        let standing = &client.standing;
+        let sees_all = standing.trusted || standing.administers;
+        let asker = (!sees_all).then_some(standing.user.uid);
         let Some(uid) = asker else {
             return self.status_for(None);
         };
@@ -273,7 +275,7 @@ impl Forwarder {
         asker: Option<u32>,
         shown_max: usize,
     ) -> core::fmt::Result {
-        let may_see = |client: &&Client| asker.is_none_or(|uid| uid == client.user.uid);
+        let may_see = |client: &&Client| asker.is_none_or(|uid| uid == client.standing.user.uid);
         let clients = self.clients.values().filter(may_see);
         let hidden = self.clients.len() - clients.clone().count();
         if hidden > 0 {
@@ -287,7 +289,7 @@ impl Forwarder {
                  \"connections\":{},\"unanswered\":{},\"opens\":{},\"locks\":{}}}",
                 if asker.is_none() { client.id } else { 0 },
                 Quoted(&String::from_utf8_lossy(&client.name)),
-                client.user.uid,
+                client.standing.user.uid,
                 client.conn.is_some(),
                 client.connections(),
                 client.outstanding.len(),

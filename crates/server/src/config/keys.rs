@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use tidegate_device::DeviceOptions;
 use tidegate_forward::CLIENTS_MAX;
 use tidegate_forward::share_rules::{Rules, User};
+use tidegate_net::Encryption;
 use tidegate_sched::{Options, Rate, WEIGHT_MAX};
 use tidegate_wire::{PAYLOAD_LIMIT, Pipelining};
 
@@ -57,9 +58,20 @@ keys! {
         /// 64KiB. A power of two
         stripe: u64 = or(1 << 20).range(4096, 1 << 40).unit("bytes").flag("--stripe BYTES", BOTH);
 
-        /// File with the shared secret, needed for TCP. At least 16 bytes without white space at
-        /// the end, readable by its owner only, who is root or the user of the process
+        /// File with the site's secret, needed for TCP: random, at least 16 bytes without white
+        /// space at the end, readable by its owner only, who is root or the user of the process.
+        /// Both ends of a connection prove by it who they are
         secret_file: Option<PathBuf> = or(None).flag("--secret-file FILE", SERVE);
+
+        /// File with the secret that was valid before, while a site changes it: clients prove
+        /// either. It need not be there. Both files are read again when they change
+        old_secret_file: Option<PathBuf> = or(None);
+
+        /// How what clients of other nodes and this forwarder send each other is protected, at
+        /// least: encrypted and authenticated (`on`), only authenticated (`integrity`), or not at
+        /// all once both have proved who they are (`off`, for closed networks). If a client asks
+        /// for more, it gets it
+        encryption: Encryption = or(Encryption::On);
 
         /// TCP without a secret: whoever can connect reads and writes, as any user that he names.
         /// For closed test networks

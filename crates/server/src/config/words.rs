@@ -1,6 +1,7 @@
 //! Keys whose value is one of several words, and the words.
 
 use super::value::Word;
+use tidegate_net::Encryption;
 use tidegate_wire::Pipelining;
 
 /// Makes an enum of which each variant is written as a word.
@@ -72,6 +73,14 @@ words! {
         Debug = "debug",
         Trace = "trace",
     }
+}
+
+impl Word for Encryption {
+    const WORDS: &'static [(&'static str, Encryption)] = &[
+        ("off", Encryption::Off),
+        ("integrity", Encryption::Integrity),
+        ("on", Encryption::On),
+    ];
 }
 
 impl Word for Pipelining {

@@ -1,5 +1,5 @@
-//! Accepts new connections and numbers them, refuses those above the limit, and sends a challenge
-//! to those that may come from another node.
+//! Accepts new connections and numbers them, refuses those above the limit, and tells
+//! those that may come from another node from the others.
 
 use super::ConnectionPolicy;
 use super::doors::{Bounds, Doors, Entry, Whose};
@@ -9,9 +9,8 @@ use mio::{Registry, Token};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use tidegate_forward::{ConnId, Peer};
-use tidegate_net::{Listener, Origin, Stream};
+use tidegate_net::{FrameReader, Listener, Origin, Stream};
 use tidegate_sched::Time;
-use tidegate_wire::Challenge;
 use tracing::warn;
 
 /// How long the forwarder waits before it accepts again after the system ran out of a resource,
@@ -117,13 +116,13 @@ impl Acceptor {
         self.lines.tell(now);
         loop {
             let listener = self.listeners.get(listener)?;
-            let challenges = listener.address().is_remote();
+            let remote = listener.address().is_remote();
             match listener.accept() {
-                Ok((stream, origin)) => match self.session(challenges, stream, origin, now) {
-                    Ok(Some(accepted)) => return Some(accepted),
-                    Ok(None) => {}
-                    Err(error) => warn!(%error, "connection refused"),
-                },
+                Ok((stream, origin)) => {
+                    if let Some(accepted) = self.session(remote, stream, origin, now) {
+                        return Some(accepted);
+                    }
+                }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return None,
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
@@ -139,11 +138,11 @@ impl Acceptor {
 
     fn session(
         &mut self,
-        challenges: bool,
+        remote: bool,
         stream: Stream,
         origin: Origin,
         now: Time,
-    ) -> io::Result<Option<Accepted>> {
+    ) -> Option<Accepted> {
         let whose = Whose::of(&origin, self.owner);
         let instead_of = match self.doors.ask(&whose) {
             Entry::Welcome => None,
@@ -156,36 +155,27 @@ impl Acceptor {
                     let peer = origin.address;
                     warn!(peer, "connection refused: there are too many");
                 }
-                return Ok(None);
+                return None;
             }
         };
         let id = ConnId(self.conns_made);
         self.conns_made += 1;
         let powerless = origin.credentials.as_ref().and_then(|it| it.powerless);
-        let mut peer = Peer {
+        let peer = Peer {
             credentials: origin.credentials.map(|it| it.caller),
             powerless,
             address: origin.address.clone(),
-            challenged: false,
+            grant: None,
         };
         let peer_name = (origin.address, whose.clone());
-        let mut session = Session::new(id, peer_name, stream, self.payload_max, now);
-        if challenges {
-            let mut challenge = Challenge::default();
-            if self.policy.secret.is_some() {
-                challenge = tidegate_net::challenge().map_err(io::Error::other)?;
-                session.challenge = Some(challenge);
-                peer.challenged = true;
-            }
-            session
-                .outbox
-                .push(|into| into.extend_from_slice(&challenge), None);
-        }
+        let reader = FrameReader::of_requests(self.payload_max, remote);
+        let mut session = Session::new(id, peer_name, stream, reader, now);
+        session.unproved = remote && self.policy.secrets.is_some();
         self.doors.came(id, whose);
-        Ok(Some(Accepted {
+        Some(Accepted {
             session: Box::new(session),
             peer,
             instead_of,
-        }))
+        })
     }
 }

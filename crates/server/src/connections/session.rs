@@ -1,6 +1,8 @@
 //! One connection of a client. It decodes the bytes that arrive into requests for the forwarder's
 //! loop, queues replies, and keeps the times by which a stalled connection is recognised.
 
+mod handshake;
+
 use super::doors::Whose;
 use super::outbox::{Body, Outbox};
 use super::rdma::{ClientMemory, Moving};
@@ -10,11 +12,11 @@ use crate::storage::{SharedMemory, SlotBuffer};
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use tidegate_forward::{ConnId, Errno, SlotId};
-use tidegate_net::{Beside, FrameReader, Step, Stream};
+use tidegate_net::{Beside, FrameReader, Greeting, Refusal, SiteId, Step, Stream};
 use tidegate_sched::Time;
 use tidegate_wire::frame::{FrameError, decode_request_shared, op_code};
 use tidegate_wire::frame::{encode_reply, encode_reply_shared};
-use tidegate_wire::{Challenge, Op, Outcome, Reply, Request, Status};
+use tidegate_wire::{Op, Outcome, Reply, Request, Status};
 use tracing::info;
 
 /// How many bytes one connection may bring in one pass before the others have their turn.
@@ -44,6 +46,8 @@ enum Stage {
 enum Next {
     /// Nothing complete yet.
     Nothing,
+    /// What a client of another node says first.
+    Greeting(Greeting),
     /// A request, with the offset of its payload in shared memory, if it names one. Otherwise its
     /// payload follows on the socket, if it has any.
     Request(Box<Request>, Option<u64>),
@@ -101,9 +105,10 @@ pub struct Session {
     pub(super) rdma: Option<Box<ClientMemory>>,
     /// Replies that wait to be sent.
     pub outbox: Outbox,
-    /// The challenge that the client's hello must answer with the secret; None where no proof is
-    /// asked.
-    pub challenge: Option<Challenge>,
+    /// Whether the client must prove a grant before its hello, and has not.
+    pub unproved: bool,
+    /// The secret of the site by which it did, and the second since 1970 at which that ends.
+    proof: Option<(SiteId, Option<u64>)>,
     /// Whether the first frame, the hello, has arrived.
     greeted: bool,
     /// Set once the connection is to end: nothing more is read, and the connection ends when the
@@ -137,7 +142,7 @@ impl Session {
         id: ConnId,
         (peer, whose): (String, Whose),
         stream: Stream,
-        payload_max: u32,
+        reader: FrameReader,
         now: Time,
     ) -> Session {
         Session {
@@ -149,11 +154,12 @@ impl Session {
             stage: Stage::Head,
             handed: 0,
             turn_bytes: 0,
-            reader: FrameReader::of_requests(payload_max),
+            reader,
             memory: None,
             rdma: None,
             outbox: Outbox::default(),
-            challenge: None,
+            unproved: false,
+            proof: None,
             greeted: false,
             closing: None,
             last_words: None,
@@ -215,6 +221,7 @@ impl Session {
                 },
                 Next::Request(request, place) => self.request_came(sink, request, place)?,
                 Next::Payload => self.payload_came(sink),
+                Next::Greeting(greeting) => self.greeting_came(sink, &greeting)?,
                 Next::UnknownOp { id, op } => {
                     if !self.greeted {
                         return Err("the first frame is no hello".to_string());
@@ -243,7 +250,7 @@ impl Session {
         match step? {
             Step::More => Ok(Next::Nothing),
             Step::Payload => Ok(Next::Payload),
-            Step::Challenge(_) => unreachable!("the reader is of requests"),
+            Step::Greeting(greeting) => Ok(Next::Greeting(greeting)),
             Step::Frame(header, body) => match decode_request_shared(&header, body) {
                 Ok((request, place)) => Ok(Next::Request(Box::new(request), place)),
                 Err(FrameError::UnknownOp { id, op }) => {
@@ -275,7 +282,8 @@ impl Session {
                 self.heard = now;
                 // A read ends where descriptors arrive, and the end of the stream follows the last
                 // bytes.
-                let more = count == room || self.hung_up || self.beside.ended;
+                let more = self.stream.may_have_more(count, room);
+                let more = more || self.hung_up || self.beside.ended;
                 Ok(if more {
                     Fill::Some(count)
                 } else {
@@ -298,19 +306,13 @@ impl Session {
         place: Option<u64>,
     ) -> Result<(), String> {
         if !self.greeted {
-            let Op::Hello(hello) = &request.op else {
+            let Op::Hello(_) = &request.op else {
                 return Err("the first frame is no hello".to_string());
             };
             self.greeted = true;
-            if let (Some(challenge), Some(secret)) = (self.challenge.take(), &sink.policy.secret)
-                && !secret.is_proved(&challenge, hello.client, &hello.proof)
-            {
-                if sink.lines.has_room(&self.whose, sink.now) {
-                    info!(peer = self.peer, "hello refused: wrong secret");
-                }
-                self.refuse(request.id, op_code(&request.op), Errno::EACCES);
-                self.closing = Some("wrong secret".into());
-                return Ok(());
+            if self.unproved {
+                self.closing = Some("hello refused: no secret".into());
+                return self.greet(&Greeting::refusal(Refusal::Missing));
             }
         }
         let own = match request.op {

@@ -5,7 +5,7 @@ use super::log_limit::LogLimit;
 use super::outbox::Body;
 use super::session::{Session, Turn};
 use super::{ConnectionPolicy, RequestSink, ToLoop, ToShard};
-use crate::clock::Zero;
+use crate::clock::{Zero, wall_s};
 use crate::lock::lock;
 use mio::event::Event;
 use mio::{Events, Token};
@@ -375,6 +375,23 @@ impl Shard {
             self.close(id, Some(reason));
         }
         self.sink.lines.tell(now);
+        self.close_void();
+    }
+
+    /// Ends the connections whose secret is not valid any more.
+    fn close_void(&mut self) {
+        let policy = Arc::clone(&self.sink.policy);
+        let Some(secrets) = &policy.secrets else {
+            return;
+        };
+        let (sites, now_s) = (secrets.valid(self.sink.now), wall_s());
+        let sessions = self.sessions.iter();
+        let void: Vec<_> = sessions
+            .filter_map(|(id, session)| Some((*id, session.void(&sites, now_s)?)))
+            .collect();
+        for (id, reason) in void {
+            self.close(id, Some(reason));
+        }
     }
 
     /// Ends a connection at once. With a reason it logs a warning, unless the client has said

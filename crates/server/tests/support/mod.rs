@@ -1,12 +1,10 @@
 //! A forwarder over a temporary directory, and a peer that speaks the protocol byte by byte.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use hmac::{Hmac, KeyInit, Mac};
 use rustix::fs::Uid;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::thread::set_thread_res_uid;
-use sha2::Sha256;
-use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
@@ -14,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tidegate_net::{Encryption, FrameReader, Greeting, Initiator, Secret, Step, Stream};
 use tidegate_server::config::{Address, Config, Place};
 use tidegate_server::{Running, Server};
 use tidegate_wire::frame::{HEADER_LEN, decode_header, decode_reply, encode_request};
@@ -70,6 +69,15 @@ pub fn test_name(module: &str, test: &str) -> String {
     }
 }
 
+/// Makes a file that can serve as a secret.
+pub fn write_secret(scratch: &Scratch, name: &str, secret: &str) -> PathBuf {
+    let path = scratch.0.join(name);
+    std::fs::write(&path, secret).expect("the directory is ours");
+    let only_us = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&path, only_us).expect("the file is ours");
+    path
+}
+
 /// Waits until it is so, for 20 s at most.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(20);
@@ -89,6 +97,58 @@ pub fn unix_as(path: &Path, uid: u32) -> UnixStream {
     let stream = UnixStream::connect(path);
     as_user(0);
     stream.expect("the forwarder listens")
+}
+
+/// A connection over TCP.
+pub fn tcp(running: &Running) -> TcpStream {
+    let address = running
+        .addresses()
+        .iter()
+        .find_map(|address| match &address.place {
+            Place::Tcp(host) if address.provider.is_none() => Some(host.clone()),
+            _ => None,
+        });
+    let stream = TcpStream::connect(address.expect("it listens on TCP")).expect("it listens");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("it is a socket");
+    stream
+}
+
+/// Sends a greeting on a blocking stream, and receives the answer.
+pub fn exchange(stream: &Stream, greeting: &Greeting) -> Greeting {
+    let bytes = greeting.to_bytes();
+    let sent = stream.send(&[IoSlice::new(&bytes)], false, None);
+    assert_eq!(sent.expect("there is room"), bytes.len());
+    let mut reader = FrameReader::of_replies(1 << 20, true);
+    loop {
+        match reader.next(&mut []).expect("it is an answer") {
+            Step::Greeting(answer) => return answer,
+            Step::More => {}
+            other => panic!("no answer: {other:?}"),
+        }
+        let filled = reader.fill(|pieces| stream.receive(pieces), &mut []);
+        filled.expect("it answers").expect("it answers");
+    }
+}
+
+/// A blocking stream after its handshake.
+struct Protected(Stream);
+
+impl Read for Protected {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.receive(&mut [IoSliceMut::new(into)])
+    }
+}
+
+impl Write for Protected {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(&[IoSlice::new(bytes)], false, None)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 trait Wire: Read + Write + Send {}
@@ -130,25 +190,28 @@ impl Peer {
         }
     }
 
-    /// Connects over TCP and returns the challenge.
-    pub fn tcp(running: &Running) -> (Peer, [u8; 32]) {
-        let address = running
-            .addresses()
-            .iter()
-            .find_map(|address| match &address.place {
-                Place::Tcp(host) if address.provider.is_none() => Some(host.clone()),
-                _ => None,
-            });
-        let stream = TcpStream::connect(address.expect("it listens on TCP")).expect("it listens");
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .expect("it is a socket");
-        let mut peer = Peer::over(stream);
-        let mut challenge = [0; 32];
-        peer.stream
-            .read_exact(&mut challenge)
-            .expect("a challenge comes first");
-        (peer, challenge)
+    /// Connects over TCP, without a secret.
+    pub fn tcp(running: &Running) -> Peer {
+        Peer::over(tcp(running))
+    }
+
+    /// Connects over TCP and proves what is in the file of a secret. An error is the forwarder's
+    /// refusal.
+    pub fn proved(running: &Running, secret: &Path) -> Result<Peer, String> {
+        Peer::proved_over(tcp(running), secret)
+    }
+
+    /// Like [`Peer::proved`], on a connection that is there.
+    pub fn proved_over(socket: TcpStream, secret: &Path) -> Result<Peer, String> {
+        let stream = Stream::new(socket.into(), None);
+        let secret = Secret::read(secret).expect("it is a secret");
+        let (initiator, greeting) = Initiator::begin(&secret, Encryption::On);
+        let answer = exchange(&stream, &greeting);
+        let channel = initiator
+            .finish(&answer)
+            .map_err(|error| error.to_string())?;
+        stream.protect(channel.expect("it is encrypted"));
+        Ok(Peer::over(Protected(stream)))
     }
 
     pub fn over(stream: impl Read + Write + Send + 'static) -> Peer {
@@ -191,7 +254,7 @@ impl Peer {
         self.next_id - 1
     }
 
-    pub fn hello_op(&self, proof: &[u8]) -> Op {
+    pub fn hello_op(&self) -> Op {
         Op::Hello(Hello {
             version: tidegate_wire::frame::VERSION,
             client: self.client,
@@ -204,20 +267,12 @@ impl Peer {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             name: (*b"test").into(),
-            proof: proof.into(),
         })
     }
 
-    pub fn proof(&self, secret: &[u8], challenge: &[u8]) -> [u8; 32] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("any key will do");
-        mac.update(challenge);
-        mac.update(&self.client.to_le_bytes());
-        mac.finalize().into_bytes().into()
-    }
-
     /// Opens the session.
-    pub fn greet(mut self, proof: &[u8]) -> Peer {
-        let hello = self.hello_op(proof);
+    pub fn greet(mut self) -> Peer {
+        let hello = self.hello_op();
         let (reply, _) = self.call(hello, &[]);
         match reply.result {
             Ok(Outcome::Hello(granted)) => self.reply = Some(*granted),

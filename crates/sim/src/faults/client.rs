@@ -105,10 +105,7 @@ impl Client {
 
     /// A connection that the client asked for has been made.
     pub fn connected(&mut self, now: u64, forwarder: usize) {
-        let input = Input::Connected {
-            forwarder,
-            proof: Box::default(),
-        };
+        let input = Input::Connected { forwarder };
         self.core.handle(now, WALL_NS + now, input);
     }
 

@@ -107,7 +107,7 @@ impl Process {
             credentials: Some(Caller::alone(0, 0)),
             powerless: None,
             address: format!("link {link}"),
-            challenged: false,
+            grant: None,
         };
         self.core.handle(
             self.clock.shows(now),

@@ -106,7 +106,7 @@ impl Host {
             credentials: Some(Caller::alone(0, 0)),
             powerless: None,
             address: String::new(),
-            challenged: false,
+            grant: None,
         };
         self.tell(now, Input::Connected { conn, peer });
     }

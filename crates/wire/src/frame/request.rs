@@ -7,8 +7,8 @@ use super::{
 };
 use crate::message::{
     Caller, EXTENTS_MAX, Extent, Extents, GROUPS_MAX, Hello, Hints, Keep, NAME_MAX, Name, Op,
-    OpKind, PATH_MAX, PAYLOAD_LIMIT, POLICY_MAX, PROOF_MAX, READDIR_MAX, RenameMode, ReplySlot,
-    Request, SetAttr, SetTime, XATTR_MAX,
+    OpKind, PATH_MAX, PAYLOAD_LIMIT, POLICY_MAX, READDIR_MAX, RenameMode, ReplySlot, Request,
+    SetAttr, SetTime, XATTR_MAX,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -330,7 +330,6 @@ fn encode_hello(hello: &Hello, out: &mut Vec<u8>) {
     out.u32(hello.uid);
     out.u32(hello.gid);
     out.blob(&hello.name);
-    out.blob(&hello.proof);
 }
 
 fn decode_hello(body: &mut Reader<'_>) -> Result<Hello, FrameError> {
@@ -346,7 +345,6 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<Hello, FrameError> {
         uid: body.u32()?,
         gid: body.u32()?,
         name: body.blob(NAME_MAX, "a client's name")?,
-        proof: body.blob(PROOF_MAX, "a proof")?,
     };
     if hello.client == 0 {
         return Err(FrameError::Invalid("a client's id"));

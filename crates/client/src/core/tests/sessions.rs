@@ -189,16 +189,13 @@ fn further_connections_are_of_use_once_several_requests_are_under_way() {
         rig.take(|sent| sent.request.op == lookup(b"a")).connection,
         0
     );
-    let joined = rig
-        .core
-        .join(0, 99, Box::default())
-        .expect("a session is there");
+    let joined = rig.core.join(0, 99).expect("a session is there");
     let Op::Hello(joined) = joined.op else {
         panic!("it joins with a hello")
     };
     assert!(joined.joins && joined.incarnation == 1);
     rig.lose(0);
-    assert!(rig.core.join(0, 99, Box::default()).is_none());
+    assert!(rig.core.join(0, 99).is_none());
     rig.wake();
     rig.greet(0, OF_EIGHT, &[]);
     assert_eq!(rig.joins, [(0, 3), (0, 3)], "of the new session again");

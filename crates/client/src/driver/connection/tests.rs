@@ -6,6 +6,7 @@ use crate::wire::{Entry, Extent, Handle, Hints, Lens, Outcome, ReplySlot};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
+use tidegate_net::Refusal;
 
 fn streams() -> (Stream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
@@ -176,9 +177,9 @@ fn encode(replies: &[(Reply, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-fn receive_all(portions: &[&[u8]], challenge_due: bool) -> Vec<Received> {
+fn receive_all(portions: &[&[u8]], greets: bool) -> Vec<Received> {
     let (ours, mut theirs) = streams();
-    let mut receiver = Receiver::new(1 << 20, challenge_due, None);
+    let mut receiver = Receiver::new(1 << 20, greets, None);
     let mut received = Vec::new();
     for portion in portions {
         theirs.write_all(portion).expect("the socket takes it");
@@ -209,16 +210,16 @@ fn portions_of_any_size_give_the_same_replies() {
 }
 
 #[test]
-fn a_challenge_comes_before_the_frames() {
-    let mut bytes = vec![9; 32];
-    bytes.extend(encode(&replies()));
-    for portion in [1, 31, 33, 100_000] {
-        let portions: Vec<&[u8]> = bytes.chunks(portion).collect();
+fn a_greeting_comes_before_the_frames() {
+    let greeting = Greeting::refusal(Refusal::Missing);
+    let (first, rest) = (greeting.to_bytes(), encode(&replies()));
+    for portion in [1, 8, 33, 100_000] {
+        let portions: Vec<&[u8]> = first.chunks(portion).chain(rest.chunks(portion)).collect();
         let received = receive_all(&portions, true);
-        let Received::Challenge(challenge) = &received[0] else {
+        let Received::Greeting(got) = &received[0] else {
             panic!("{:?}", received[0])
         };
-        assert_eq!(challenge, &[9; 32]);
+        assert_eq!(got, &greeting);
         assert_are_the_replies(&received[1..]);
     }
 }

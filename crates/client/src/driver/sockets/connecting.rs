@@ -10,13 +10,13 @@ use super::{Entry, Gone, Live, Ready, Sockets};
 use crate::core::Input;
 use crate::driver::connection::{Connection, JOIN, ReceiveError, Received, Receiver};
 use crate::driver::shared::Shared;
-use crate::wire::{Challenge, Outcome, Reply};
+use crate::wire::{Outcome, Reply};
 use mio::Token;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidegate_net::Stream;
+use tidegate_net::{Greeting, HandshakeError, Initiator, Refusal, Secret, Stream};
 
 /// Time after which to try again to connect to a forwarder whose queue of new connections is full.
 pub(super) const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
@@ -45,7 +45,7 @@ impl Sockets {
             true => shared.arena.clone(),
             false => None,
         };
-        let challenges = address.is_remote();
+        let remote = address.is_remote();
         let stream = Stream::new(socket, address.provider);
         let registered = stream.register(self.poller.registry(), Token(number));
         if registered.is_err() {
@@ -54,8 +54,9 @@ impl Sockets {
         self.connections[number] = Entry::Live(Box::new(Live {
             generation,
             connection: Arc::new(Connection::new(stream, arena)),
-            receiver: Receiver::new(self.payload_max, challenges, shared.arena.clone()),
+            receiver: Receiver::new(self.payload_max, remote, shared.arena.clone()),
             connecting: true,
+            initiator: None,
         }));
     }
 
@@ -95,20 +96,56 @@ impl Sockets {
             let registered = Stream::register_also(registry, Token(number), queue);
             registered.map_err(|_| Gone::Connecting(Errno::NOMEM))?;
         }
-        if !self.address(number).is_remote() {
-            self.usable(shared, number, Box::default());
+        match self.address(number).is_remote() {
+            true if self.proof.is_some() => self.greet(number),
+            _ => self.usable(shared, number),
         }
         Ok(())
     }
 
+    /// Begins to prove who the client is.
+    fn greet(&mut self, number: usize) {
+        let (Some(proof), Entry::Live(live)) = (&mut self.proof, &mut self.connections[number])
+        else {
+            return;
+        };
+        // Whoever changes the secret of the site writes it into the same file. A file that cannot
+        // be read now leaves what was there before.
+        if let Ok(secret) = Secret::read(&proof.file) {
+            proof.secret = secret;
+        }
+        let (initiator, greeting) = Initiator::begin(&proof.secret, proof.encryption);
+        live.initiator = Some(initiator);
+        live.connection.greet(&greeting);
+    }
+
+    /// Takes the forwarder's answer to the greeting. The connection is usable then.
+    fn greeted(&mut self, shared: &Shared, number: usize, answer: &Greeting) -> Result<(), Gone> {
+        let Entry::Live(live) = &mut self.connections[number] else {
+            return Ok(());
+        };
+        let Some(initiator) = live.initiator.take() else {
+            let why = answer
+                .refused()
+                .map_or(HandshakeError::Unproved, HandshakeError::Refused);
+            return Err(Gone::Handshake(why));
+        };
+        let channel = initiator.finish(answer).map_err(Gone::Handshake)?;
+        if let Some(channel) = channel {
+            live.connection.stream.protect(channel);
+        }
+        self.usable(shared, number);
+        Ok(())
+    }
+
     /// Reports a usable connection to the core.
-    fn usable(&mut self, shared: &Shared, number: usize, proof: Box<[u8]>) {
+    fn usable(&mut self, shared: &Shared, number: usize) {
         let Entry::Live(live) = &self.connections[number] else {
             return;
         };
         let forwarder = self.forwarder(number);
         if number != forwarder {
-            return self.ask_to_join(shared, number, proof);
+            return self.ask_to_join(shared, number);
         }
         let mut state = shared.state();
         let peer = &mut state.peers[forwarder];
@@ -116,7 +153,7 @@ impl Sockets {
             return;
         }
         peer.connection = Some(Arc::clone(&live.connection));
-        let work = shared.handle(&mut state, Input::Connected { forwarder, proof });
+        let work = shared.handle(&mut state, Input::Connected { forwarder });
         // The offer follows the hello.
         live.connection.offer();
         drop(state);
@@ -124,7 +161,7 @@ impl Sockets {
         live.connection.flush();
     }
 
-    /// Handles what a forwarder sends before it answers requests: its challenge, and the replies to
+    /// Handles what a forwarder sends before it answers requests: its greeting, and the replies to
     /// the driver's own requests.
     pub(super) fn take_in_greeting(
         &mut self,
@@ -133,10 +170,7 @@ impl Sockets {
         received: Received,
     ) -> Result<(), Gone> {
         match received {
-            Received::Challenge(challenge) => {
-                let proof = self.prove(&challenge)?;
-                self.usable(shared, number, proof);
-            }
+            Received::Greeting(answer) => self.greeted(shared, number, &answer)?,
             Received::Reply(reply, _) if reply.id == JOIN => {
                 self.join_answered(shared, number, &reply);
             }
@@ -157,15 +191,6 @@ impl Sockets {
                 ?status,
                 "shared memory was refused"
             ),
-        }
-    }
-
-    /// The proof that the hello carries. A forwarder without a secret sends a challenge of zeros.
-    fn prove(&self, challenge: &Challenge) -> Result<Box<[u8]>, Gone> {
-        match &self.secret {
-            _ if *challenge == [0; 32] => Ok(Box::default()),
-            Some(secret) => Ok(Box::new(secret.prove(challenge, self.client))),
-            None => Err(Gone::NoSecret),
         }
     }
 
@@ -194,14 +219,14 @@ impl Sockets {
     }
 
     /// Asks the forwarder to take a new connection into the session.
-    fn ask_to_join(&mut self, shared: &Shared, number: usize, proof: Box<[u8]>) {
+    fn ask_to_join(&mut self, shared: &Shared, number: usize) {
         let forwarder = self.forwarder(number);
         let Entry::Live(live) = &self.connections[number] else {
             return;
         };
         let state = shared.state();
         let current = state.peers[forwarder].generation == live.generation;
-        let request = state.core.join(forwarder, JOIN, proof);
+        let request = state.core.join(forwarder, JOIN);
         drop(state);
         let Some(request) = request.filter(|_| current) else {
             return self.release(number);
@@ -260,6 +285,16 @@ impl Sockets {
         }
     }
 
+    /// Why two ends do not trust each other, in words that follow the forwarder's address.
+    fn untrusted(&self, error: HandshakeError) -> String {
+        match (error, &self.proof) {
+            (HandshakeError::Refused(Refusal::Secret), Some(proof)) => {
+                format!("{error}; is {} its secret?", proof.file.display())
+            }
+            _ => error.to_string(),
+        }
+    }
+
     /// Reports to the core that a connection has ended, unless the core itself has closed it.
     pub(super) fn lost(&mut self, shared: &Shared, number: usize, generation: u64, gone: Gone) {
         let forwarder = self.forwarder(number);
@@ -274,10 +309,7 @@ impl Sockets {
                 let reset = matches!(error, ReceiveError::Closed | ReceiveError::Socket(_));
                 (!reset, !reset, error.to_string())
             }
-            Gone::NoSecret => {
-                let text = "it asks for the shared secret; name a file that holds it (secret_file)";
-                (true, true, text.to_string())
-            }
+            Gone::Handshake(error) => (true, true, self.untrusted(error)),
         };
         let address = self.address(number);
         if broken {

@@ -158,7 +158,6 @@ impl Random {
             uid: self.u32(),
             gid: self.u32(),
             name: self.bytes(255),
-            proof: self.bytes(64),
         }
     }
 

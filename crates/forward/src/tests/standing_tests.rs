@@ -1,0 +1,77 @@
+//! What clients may do by the secrets that they have proved.
+
+use super::*;
+use crate::back_end_files::Errno;
+use tidegate_wire::{Caller, Grant, Role};
+
+/// Who has proved this over TCP.
+fn prover(role: Role) -> Peer {
+    let name = if role == Role::Site { "" } else { "cn1" };
+    Peer {
+        credentials: None,
+        address: "tcp:10.0.0.7:4000".into(),
+        grant: Some(Grant {
+            role,
+            name: name.into(),
+            expires: None,
+        }),
+        ..peer(0)
+    }
+}
+
+fn user(uid: u32) -> Role {
+    Role::User {
+        uid,
+        gid: uid,
+        groups: Box::default(),
+    }
+}
+
+/// Whether it may create a file for another user, administer, and create a file of its own.
+fn powers(host: &mut Host, id: u64, role: Role) -> [Result<u32, u16>; 3] {
+    let mut tester = Tester::of(host, id, prover(role));
+    let mut made = |caller: Option<Caller>, name: &str| {
+        let op = Op::Create {
+            parent: tester.root,
+            name: name.as_bytes().into(),
+            mode: 0o644,
+            exclusive: false,
+        };
+        let request = Request {
+            caller,
+            ..tester.request(op, 0)
+        };
+        assert!(host.receive(tester.conn, request.clone(), &[]));
+        match tester.take(host, &request).0 {
+            Ok(Outcome::Attr(attr)) => Ok(attr.uid),
+            Err(Status::Errno(errno)) => Err(errno),
+            other => panic!("{other:?}"),
+        }
+    };
+    let for_another = made(Some(Caller::alone(1234, 1234)), "another");
+    let own = made(None, "own");
+    let administers = match tester.call(host, Op::Drain { undo: true }) {
+        Ok(_) => Ok(0),
+        Err(Status::Errno(errno)) => Err(errno),
+        Err(other) => panic!("{other:?}"),
+    };
+    [for_another, administers, own]
+}
+
+#[test]
+fn each_role_has_its_powers_and_no_other() {
+    let (eperm, eacces) = (Err(Errno::EPERM.0), Err(Errno::EACCES.0));
+    for (role, expected) in [
+        (Role::Site, [Ok(1234), Ok(0), Ok(0)]),
+        (Role::Mount, [Ok(1234), eperm, Ok(0)]),
+        (Role::Operator, [eacces, Ok(0), eacces]),
+        (user(4321), [Ok(4321), eperm, Ok(4321)]),
+    ] {
+        let mut world = World::new();
+        let config = world.config(0, 2);
+        let mut host = Host::new(&mut world, config);
+        host.give_seat(&mut world, 0);
+        host.give_seat(&mut world, 1);
+        assert_eq!(powers(&mut host, 1, role.clone()), expected, "{role:?}");
+    }
+}
