@@ -16,6 +16,7 @@ mod names;
 mod policy;
 pub mod processes;
 mod run;
+mod secret;
 mod serve;
 mod share;
 pub mod stat;
@@ -51,6 +52,7 @@ enum Command {
     Drain(drain::Drain),
     Policy(policy::Policy),
     Share(share::Share),
+    Secret(secret::Secrets),
     View(view::View),
     Calibrate(calibrate::Calibrate),
     Check(check::Check),
@@ -102,6 +104,7 @@ pub fn perform(arguments: Arguments) -> Result<ExitCode, Fail> {
         Command::Drain(drain) => drain.perform(),
         Command::Policy(policy) => policy.perform(),
         Command::Share(share) => share.perform(),
+        Command::Secret(secret) => secret.perform(),
         Command::View(view) => view.perform(),
         Command::Sim(lab) => lab.perform("sim"),
         Command::Report(lab) => lab.perform("report"),
