@@ -248,6 +248,7 @@ class Forwarders(Work):
         self.environment = os.environ | {"TIDEGATE_STATE_DIR": str(self.state)}
         for folder in (self.plain, self.data, self.mount, self.state):
             folder.mkdir(exist_ok=True)
+        self.state.chmod(0o700)
         self.restarted, self.leaving = [], threading.Event()
         reactors = os.environ.get("REACTORS")
         with open(self / "up.out", "wb") as output:

@@ -40,7 +40,8 @@ alive() { case $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) in ''|Z*) return 1;
 # gives each that many threads for connections, so REACTORS=4 tests/run stop is the suite with four.
 up() {
   local count=$1; shift
-  mkdir -p "$PLAIN" "$DATA" "$MNT" "$RUN"
+  mkdir -p "$PLAIN" "$DATA" "$MNT"
+  mkdir -p -m 700 "$RUN"
   # Emptied here: the process below comes to it only later, and an old `ready` would be believed.
   : > "$WORK/up.out"
   "$TIDEGATE" up "$DATA" --forwarders "$count" --mount "$MNT" --state-dir "$RUN" --foreground \
