@@ -100,7 +100,7 @@ impl Grant {
         let grant = Grant {
             name: match role {
                 Role::Site => "".into(),
-                _ => fields.take("name")?.into(),
+                Role::Mount | Role::Operator | Role::User { .. } => fields.take("name")?.into(),
             },
             expires: match fields.is_next("expires") {
                 true => Some(number(fields.take("expires")?)?),

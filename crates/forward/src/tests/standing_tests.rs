@@ -69,7 +69,7 @@ fn each_role_has_its_powers_and_no_other() {
     ] {
         let mut world = World::new();
         let config = world.config(0, 2);
-        let mut host = Host::new(&mut world, config);
+        let mut host = Host::new(&world, config);
         host.give_seat(&mut world, 0);
         host.give_seat(&mut world, 1);
         assert_eq!(powers(&mut host, 1, role.clone()), expected, "{role:?}");
