@@ -77,8 +77,8 @@ impl Grant {
         self.expires.is_some_and(|expires| expires <= now_s)
     }
 
-    /// Reads the text of a grant. Only what [`Grant::to_string`] makes is taken: each grant has one
-    /// text, and so one key.
+    /// Reads the text of a grant. Only what `to_string` makes is taken: each grant has one text, and
+    /// so one key.
     pub fn parse(text: &[u8]) -> Result<Grant, GrantError> {
         let wrong = |what: &str| GrantError(format!("no grant: {what}"));
         if text.len() > GRANT_MAX {
