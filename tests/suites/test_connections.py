@@ -12,7 +12,8 @@ import pytest
 from conftest import FORK, LONG, Forwarder, free_port, need_fuse, run, stop, tidegate, until
 from session import BYE, READ, WRITE, Session
 
-SIZE, AT_ONCE, KIB, MIB = 4096, 200, 1024, 1024 * 1024
+# A sixth of the connections may have said no hello, of one address. Quick runs have about 700.
+SIZE, AT_ONCE, KIB, MIB = 4096, 100, 1024, 1024 * 1024
 
 
 class Site:

@@ -3,6 +3,7 @@ says what they are."""
 import json
 import os
 import re
+import time
 
 import pytest
 from conftest import REPO, free_port, stop
@@ -38,7 +39,9 @@ def counts(session):
         session.looks += 1
         if found["sent_bytes"] == received:
             return found | {"looks": session.looks}
-        assert session.looks < 1000, f"{found['sent_bytes']} bytes are told as sent, {received} came"
+        # Who may not speak for others gets the same text for 200 ms.
+        time.sleep(0.21)
+        assert session.looks < 100, f"{found['sent_bytes']} bytes are told as sent, {received} came"
 
 
 def cost(session, handle, size, kind):

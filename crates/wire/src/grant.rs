@@ -247,10 +247,10 @@ mod tests {
         for grant in grants() {
             let text = grant.to_string();
             for cut in 0..text.len() {
-                assert!(
-                    Grant::parse(&text.as_bytes()[..cut]).is_err(),
-                    "{text:?} {cut}"
-                );
+                // Without its last line it is another grant, which has another key.
+                let is_shorter = text[cut..].starts_with("expires=");
+                let parsed = Grant::parse(&text.as_bytes()[..cut]);
+                assert_eq!(parsed.is_ok(), is_shorter, "{text:?} {cut}");
             }
             for more in [
                 " ",
