@@ -12,10 +12,12 @@
 //! framework has it.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::LocalKey;
 
 /// Bytes of the length before a record.
 const LENGTH_LEN: usize = 4;
@@ -29,12 +31,12 @@ const RECORD_MAX: usize = LENGTH_LEN + CONTENT_MAX + TAG_LEN;
 const ARRIVING_MAX: usize = 2 * RECORD_MAX;
 /// Records after which the key is replaced: 64 GiB of the stream.
 const REKEY_RECORDS: u64 = 1 << 20;
-/// Buffers that are kept for reuse, over all channels together, in each direction. A channel has a
-/// buffer only while it has begun a record and not ended it.
-const SPARE_MAX: usize = 8;
-
-static SPARE_SENT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
-static SPARE_ARRIVING: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+thread_local! {
+    /// The buffers that this thread uses next: of the thread, because a process that was forked may
+    /// find a lock of other threads taken for ever.
+    static SPARE_SENT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static SPARE_ARRIVING: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// How frames between nodes are protected, from the least on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,16 +148,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A buffer of `len` bytes.
-fn take_buffer(spare: &Mutex<Vec<Vec<u8>>>, len: usize) -> Vec<u8> {
-    let buffer = lock(spare).pop();
-    buffer.unwrap_or_else(|| vec![0; len])
-}
-
-fn give_buffer(spare: &Mutex<Vec<Vec<u8>>>, buffer: Vec<u8>) {
-    let mut spare = lock(spare);
-    if spare.len() < SPARE_MAX {
-        spare.push(buffer);
+/// A buffer of `len` bytes. A channel has one only while it has begun a record and not ended it.
+fn take_buffer(spare: &'static LocalKey<Cell<Vec<u8>>>, len: usize) -> Vec<u8> {
+    let buffer = spare.take();
+    match buffer.is_empty() {
+        true => vec![0; len],
+        false => buffer,
     }
 }
 
@@ -253,7 +251,7 @@ impl Sending {
             match fill(&mut buffer[LENGTH_LEN..LENGTH_LEN + CONTENT_MAX]) {
                 Ok(len) if len > 0 => self.begin(buffer, len),
                 other => {
-                    give_buffer(&SPARE_SENT, buffer);
+                    SPARE_SENT.set(buffer);
                     return other;
                 }
             }
@@ -264,7 +262,7 @@ impl Sending {
                 count => self.record.start += count,
             }
         }
-        give_buffer(&SPARE_SENT, mem::take(&mut self.buffer));
+        SPARE_SENT.set(mem::take(&mut self.buffer));
         Ok(mem::take(&mut self.promised))
     }
 
@@ -349,7 +347,7 @@ impl Receiving {
     fn give_back(&mut self) {
         if self.content.is_empty() && self.arrived.is_empty() && !self.buffer.is_empty() {
             (self.content, self.arrived) = (0..0, 0..0);
-            give_buffer(&SPARE_ARRIVING, mem::take(&mut self.buffer));
+            SPARE_ARRIVING.set(mem::take(&mut self.buffer));
         }
     }
 
