@@ -5,7 +5,6 @@ use crate::lock::lock;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 use tidegate_net::{SecretError, SiteSecret};
 use tidegate_sched::Time;
 use tracing::{info, warn};
@@ -31,8 +30,8 @@ struct SecretFile {
     seen: Option<Mark>,
 }
 
-/// What changes with a file's content: its inode, length and time of change.
-type Mark = (u64, u64, Option<SystemTime>);
+/// What changes with a file: its inode, and when it or its mode was changed (s, ns).
+type Mark = (u64, i64, i64);
 
 impl SiteSecrets {
     /// Reads the secret, and the one that was valid before it, if that file is there. An error
@@ -109,7 +108,7 @@ fn valid(files: &[SecretFile]) -> Result<Arc<[SiteSecret]>, (PathBuf, SecretErro
 fn mark(path: &Path) -> Option<Mark> {
     use std::os::unix::fs::MetadataExt;
     let found = std::fs::metadata(path).ok()?;
-    Some((found.ino(), found.size(), found.modified().ok()))
+    Some((found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
 #[cfg(test)]
@@ -158,7 +157,11 @@ mod tests {
         assert!(!takes(&before) && takes(&after));
         std::fs::remove_file(&file).expect("it is ours");
         assert!(takes(&after));
+        // A wrong mode is seen, and that it was mended.
         write(&file, first);
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).expect("it is ours");
+        assert!(!takes(&before) && takes(&after));
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("it is ours");
         assert!(takes(&before) && !takes(&after));
         std::fs::remove_dir_all(&folder).expect("it is ours");
     }
