@@ -191,7 +191,7 @@ impl Forwarder {
                 return self.refuse(conn, request, EPROTO, "an older incarnation of the client");
             }
             Some(client) => client.ended,
-            None if !self.has_room_for(standing.user.uid, standing.trusted) => {
+            None if !self.has_room_for(standing.user.uid, standing.has_reserve()) => {
                 return self.refuse(conn, request, EUSERS, "too many sessions");
             }
             None => true,
@@ -312,7 +312,7 @@ impl Forwarder {
         let clients = self
             .clients
             .values()
-            .filter(|client| !client.standing.trusted);
+            .filter(|client| !client.standing.has_reserve());
         let (all, own) = clients.fold((0, 0), |(all, own), client| {
             (all + 1, own + usize::from(client.standing.user.uid == uid))
         });

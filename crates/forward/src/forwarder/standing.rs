@@ -32,6 +32,11 @@ impl Standing {
         }
     }
 
+    /// Whether room is kept for it that other users cannot take.
+    pub(super) fn has_reserve(&self) -> bool {
+        self.trusted || self.administers
+    }
+
     /// Whether a client that had this standing can be one that has the other: the same user with
     /// the same power, whatever became of his groups.
     pub(super) fn is_of(&self, other: &Standing) -> bool {
