@@ -20,7 +20,7 @@ pub struct ClientFile {
     /// Addresses, and @FILE for a file with one a line; some of them are enough. Or one @_NAME, a
     /// name of DNS with SRV records.
     pub forwarders: Vec<String>,
-    /// File with the shared secret, for TCP.
+    /// File with a secret, for TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
     /// The least protection of what clients and forwarders send each other over TCP: `on`,

@@ -116,8 +116,8 @@ impl FrameReader {
                 State::Greeting => match greeting(&self.ahead[self.start..self.end])? {
                     Greets::Unknown => return Ok(Step::More),
                     Greets::Not => self.state = State::Header,
-                    Greets::With(greeting) => {
-                        self.start = self.end;
+                    Greets::With(greeting, len) => {
+                        self.start += len;
                         self.state = State::Header;
                         return Ok(Step::Greeting(greeting));
                     }
@@ -184,6 +184,11 @@ impl FrameReader {
         };
         self.large = len as u64 >= u64::from(LARGE);
         self.state = State::Payload { filled: 0, len };
+    }
+
+    /// After a greeting: another one comes before the first frame.
+    pub fn expect_greeting(&mut self) {
+        self.state = State::Greeting;
     }
 
     /// The payload of the last frame, if there is one, is read and dropped.

@@ -4,13 +4,13 @@
 //! The client sends a greeting, the forwarder answers with one, and the channel is there: the
 //! handshake `NKpsk0` of the Noise protocol framework. The client knows the forwarders' public key
 //! and proves its grant by the grant's key; nobody who lacks the site's secret can answer. What
-//! both ends say about the channel (version of the protocol, grant, how frames are protected) is
+//! both ends say about the channel (its version, grant, how frames are protected) is
 //! part of what they prove, so nobody between them can change it.
 
 use crate::channel::{Channel, Encryption};
 use crate::secret::{KEY_LEN, Key, Secret, SiteId, SiteSecret};
+use ring::hmac;
 use snow::{Builder, HandshakeState};
-use std::cmp::Ordering;
 use tidegate_wire::frame::FrameError;
 use tidegate_wire::{GRANT_MAX, Grant};
 
@@ -29,6 +29,10 @@ const GREETING_MAX: usize = GRANT_MAX + 256;
 const ASKS: u8 = 1;
 const ANSWERS: u8 = 2;
 const REFUSES: u8 = 3;
+const CONFIRMS: u8 = 4;
+
+/// What a client that goes on without a channel confirms.
+const CONFIRMED: &[u8] = b"tidegate confirms 1";
 
 /// Bytes of the handshake's first message: a key, and the tag of an empty text.
 const FIRST_LEN: usize = KEY_LEN + 16;
@@ -113,6 +117,11 @@ impl Greeting {
         }
     }
 
+    /// Whether bytes may follow it at once: the peer knows how they are protected.
+    fn is_last(&self) -> bool {
+        self.kind == CONFIRMS
+    }
+
     /// Why the forwarder refuses the client, if it does.
     pub fn refused(&self) -> Option<Refusal> {
         match (self.kind, &self.content[..]) {
@@ -132,8 +141,8 @@ pub(crate) enum Greets {
     Unknown,
     /// It begins with a frame.
     Not,
-    /// It does.
-    With(Greeting),
+    /// It does, and the greeting has so many bytes.
+    With(Greeting, usize),
 }
 
 /// What the bytes say that have arrived at the beginning of a stream.
@@ -149,11 +158,15 @@ pub(crate) fn greeting(arrived: &[u8]) -> Result<Greets, FrameError> {
     if len > GREETING_MAX {
         return Err(FrameError::BodyLength(len as u32));
     }
-    match arrived.len().cmp(&(GREETING_HEAD + len)) {
-        Ordering::Less => Ok(Greets::Unknown),
-        Ordering::Equal => Ok(Greets::With(Greeting::of_bytes(arrived))),
+    let len = GREETING_HEAD + len;
+    if arrived.len() < len {
+        return Ok(Greets::Unknown);
+    }
+    let greeting = Greeting::of_bytes(&arrived[..len]);
+    match arrived.len() == len || greeting.is_last() {
+        true => Ok(Greets::With(greeting, len)),
         // The peer cannot know yet how what comes next is to be protected.
-        Ordering::Greater => Err(FrameError::Trailing),
+        false => Err(FrameError::Trailing),
     }
 }
 
@@ -171,8 +184,9 @@ impl Initiator {
         let mut content = SiteId::of(&secret.forwarders).0.to_vec();
         content.push(least.code());
         content.extend_from_slice(grant.as_bytes());
+        let prologue = prologue_of(&content);
         let builder = noise()
-            .and_then(|it| it.prologue(&content))
+            .and_then(|it| it.prologue(&prologue))
             .and_then(|it| it.psk(0, &secret.key))
             .and_then(|it| it.remote_public_key(&secret.forwarders));
         let state = builder.and_then(Builder::build_initiator);
@@ -189,15 +203,16 @@ impl Initiator {
         (Initiator { state, least }, greeting)
     }
 
-    /// Takes the forwarder's answer. Without encryption and integrity there is no channel: frames
-    /// go as they are.
-    pub fn finish(mut self, answer: &Greeting) -> Result<Option<Channel>, HandshakeError> {
+    /// Takes the forwarder's answer.
+    pub fn finish(mut self, answer: &Greeting) -> Result<Finished, HandshakeError> {
         if let Some(refusal) = answer.refused() {
             return Err(HandshakeError::Refused(refusal));
         }
         let mut way = [0];
         let read = match answer.kind {
-            ANSWERS => self.state.read_message(&answer.content, &mut way),
+            ANSWERS if answer.version == VERSION => {
+                self.state.read_message(&answer.content, &mut way)
+            }
             _ => return Err(HandshakeError::Unproved),
         };
         let encryption = match (read, Encryption::from_code(way[0])) {
@@ -208,16 +223,50 @@ impl Initiator {
             return Err(HandshakeError::Weak);
         }
         let (ours, theirs) = self.state.dangerously_get_raw_split();
-        Ok(Channel::new(encryption, &ours, &theirs))
+        Ok(match Channel::new(encryption, &ours, &theirs) {
+            Some(channel) => Finished::Protected(Box::new(channel)),
+            None => Finished::Plain(Greeting {
+                kind: CONFIRMS,
+                version: VERSION,
+                content: confirm(&ours).to_vec(),
+            }),
+        })
     }
+}
+
+/// How a client goes on that has the forwarder's answer.
+pub enum Finished {
+    /// Everything goes through this channel.
+    Protected(Box<Channel>),
+    /// Both ends want no protection. This greeting goes before the first frame: it confirms that
+    /// the client has the grant's key, and has not only heard somebody else's first greeting.
+    Plain(Greeting),
+}
+
+/// What a forwarder waits for of a client that goes on without a channel.
+pub struct Confirmation(Key);
+
+impl Confirmation {
+    /// Whether this greeting confirms that its sender has the grant's key.
+    pub fn is_in(&self, greeting: &Greeting) -> bool {
+        let is_of_kind = (greeting.version, greeting.kind) == (VERSION, CONFIRMS);
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
+        is_of_kind && hmac::verify(&key, CONFIRMED, &greeting.content).is_ok()
+    }
+}
+
+fn confirm(key: &Key) -> Key {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), CONFIRMED);
+    Key::try_from(tag.as_ref()).expect("HMAC-SHA-256 makes 32 bytes")
 }
 
 /// A client that a forwarder takes.
 pub struct Accepted {
     /// The forwarder's answer, to be sent before anything else.
     pub answer: Greeting,
-    /// What protects the frames; None where both ends want them sent as they are.
-    pub channel: Option<Channel>,
+    /// What protects the frames, and proves the grant with the first of them; or what has to be
+    /// confirmed before, where both ends want frames sent as they are.
+    pub channel: Result<Channel, Confirmation>,
     /// The secret of the site by which the client has proved it.
     pub site: SiteId,
     /// What the client has proved that it may do.
@@ -246,7 +295,8 @@ pub fn accept(
     let site = site.ok_or(Refusal::Secret)?;
     let grant = Grant::parse(text).map_err(|_| Refusal::Secret)?;
     let key = site.key_of(text);
-    let mut state = responder(&site.private, &key, prologue).map_err(|_| Refusal::Secret)?;
+    let mut state =
+        responder(&site.private, &key, &prologue_of(prologue)).map_err(|_| Refusal::Secret)?;
     let read = state.read_message(first, &mut []);
     read.map_err(|_| Refusal::Secret)?;
     // Said only to who has the grant's key.
@@ -264,7 +314,7 @@ pub fn accept(
             version: VERSION,
             content,
         },
-        channel: Channel::new(encryption, &ours, &theirs),
+        channel: Channel::new(encryption, &ours, &theirs).ok_or(Confirmation(theirs)),
         site: site.id(),
         grant,
     })
@@ -276,6 +326,11 @@ fn responder(private: &Key, key: &Key, prologue: &[u8]) -> Result<HandshakeState
         .psk(0, key)?
         .local_private_key(private)?
         .build_responder()
+}
+
+/// What both ends have said before the first message of the handshake, with the version of it.
+fn prologue_of(content: &[u8]) -> Vec<u8> {
+    [&MAGIC[..], &[VERSION], content].concat()
 }
 
 fn noise<'a>() -> Result<Builder<'a>, snow::Error> {

@@ -24,7 +24,9 @@ pub use address::{Address, Place};
 pub use channel::{Channel, Encryption};
 pub use dialer::Dialer;
 pub use frames::{FrameReader, Outbox, Step};
-pub use handshake::{Accepted, Greeting, HandshakeError, Initiator, Refusal, accept};
+pub use handshake::{
+    Accepted, Confirmation, Finished, Greeting, HandshakeError, Initiator, Refusal, accept,
+};
 pub use listener::{ListenError, Listener, Origin};
 pub use mailbox::{Incoming, Outgoing, Waker, mailbox};
 pub use peer::Credentials;

@@ -11,7 +11,7 @@ use crate::adapters::policy_changes::PolicyChanges;
 use crate::adapters::recording::Recording;
 use crate::backend::{Backend, Peers};
 use crate::clock::{Zero, wall_ns};
-use crate::config::{Address, Config, ConfigError, Io, rules, scheduler_options};
+use crate::config::{Address, Config, ConfigError, Encryption, Io, rules, scheduler_options};
 use crate::connections::Patience;
 use crate::connections::site_secrets::SiteSecrets;
 use crate::descriptors::Descriptors;
@@ -319,6 +319,10 @@ fn secrets(config: &Config) -> Result<Option<SiteSecrets>, StartError> {
     let Some(path) = &config.secret_file else {
         return Ok(None);
     };
+    if config.encryption < Encryption::On && config.listen.iter().any(Address::is_remote) {
+        let encryption = config.encryption.name();
+        tracing::warn!(encryption, "others can read what goes over the network");
+    }
     let secrets = SiteSecrets::read(path, config.old_secret_file.as_deref());
     let secrets = secrets.map_err(|(path, error)| StartError::Secret { path, error })?;
     Ok(Some(secrets))

@@ -3,12 +3,13 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
-use support::{Peer, Scratch, start, tcp, write_secret};
+use support::{Peer, Scratch, exchange, start, tcp, write_secret};
+use tidegate_net::{Finished, Initiator, Secret, Stream};
 use tidegate_server::Running;
 use tidegate_server::config::{Address, Encryption};
 use tidegate_wire::Op;
@@ -199,4 +200,42 @@ fn an_answer_of_a_forwarder_to_somebody_else_proves_nothing() {
     assert!(thief.is_cut_off());
     assert!(!scratch.export().join("marked").exists());
     peer.check_alive();
+}
+
+#[test]
+fn a_greeting_that_was_heard_is_no_login() {
+    let scratch = Scratch::new("heard");
+    let secret = write_secret(&scratch, "secret", "a secret of some length");
+    let running = start(&scratch, |config| {
+        config.listen.push(Address::tcp("127.0.0.1:0"));
+        config.secret_file = Some(secret.clone());
+        config.encryption = Encryption::Off;
+    });
+    let secret = Secret::read(&secret).expect("it is a secret");
+    let (initiator, greeting) = Initiator::begin(&secret, Encryption::Off);
+    let connect = || Stream::new(tcp(&running).into(), None);
+    let (ours, thief) = (connect(), connect());
+    let answer = exchange(&ours, &greeting);
+    exchange(&thief, &greeting);
+    let mut hello = Vec::new();
+    let op = Peer::tcp(&running).hello_op();
+    hello.extend(Peer::tcp(&running).frame(op, &[]));
+    let answers = |stream: &Stream, bytes: &[u8]| {
+        let sent = stream.send(&[IoSlice::new(bytes)], false, None);
+        assert_eq!(sent.expect("there is room"), bytes.len());
+        let mut head = [0; 4];
+        let received = stream.receive(&mut [IoSliceMut::new(&mut head)]);
+        received.is_ok_and(|count| count == 4) && &head == b"TGW1"
+    };
+    assert!(!answers(&thief, &hello), "nothing was confirmed");
+    let Ok(Finished::Plain(confirmation)) = initiator.finish(&answer) else {
+        panic!("both want no protection");
+    };
+    let thief = connect();
+    exchange(&thief, &greeting);
+    assert!(!answers(
+        &thief,
+        &[confirmation.to_bytes(), hello.clone()].concat()
+    ));
+    assert!(answers(&ours, &[confirmation.to_bytes(), hello].concat()));
 }

@@ -38,6 +38,18 @@ pub enum Role {
     },
 }
 
+impl Role {
+    /// Its name in secrets and logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Role::Site => "site",
+            Role::Mount => "mount",
+            Role::Operator => "operator",
+            Role::User { .. } => "user",
+        }
+    }
+}
+
 /// A grant: a role, to whom it was given, and until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
@@ -77,8 +89,8 @@ impl Grant {
         self.expires.is_some_and(|expires| expires <= now_s)
     }
 
-    /// Reads the text of a grant. Only what `to_string` makes is taken: each grant has one text, and
-    /// so one key.
+    /// Reads the text of a grant. Only what `to_string` makes is taken: each grant has one text,
+    /// and so one key.
     pub fn parse(text: &[u8]) -> Result<Grant, GrantError> {
         let wrong = |what: &str| GrantError(format!("no grant: {what}"));
         if text.len() > GRANT_MAX {

@@ -232,7 +232,7 @@ fn handshake(stream: &Stream, secret: &SiteSecret) -> Result<(), Refusal> {
     match accepted {
         Ok(accepted) => {
             greet(&accepted.answer);
-            stream.protect(accepted.channel.expect("it is encrypted"));
+            stream.protect(accepted.channel.ok().expect("it is encrypted"));
             Ok(())
         }
         Err(refusal) => {

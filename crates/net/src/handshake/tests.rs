@@ -28,8 +28,12 @@ fn meet(secret: &Secret, site: SiteSecret, asks: Encryption, least: Encryption) 
     assert_eq!(accepted.grant, secret.grant);
     let channel = initiator.finish(&accepted.answer).expect("a forwarder");
     match (channel, accepted.channel) {
-        (None, None) => Encryption::Off,
-        (Some(client), Some(forwarder)) => {
+        (Finished::Plain(greeting), Err(confirmation)) => {
+            assert!(confirmation.is_in(&greeting));
+            assert!(!confirmation.is_in(&Greeting::refusal(Refusal::Secret)));
+            Encryption::Off
+        }
+        (Finished::Protected(client), Ok(forwarder)) => {
             let mut way = Vec::new();
             let fill = |into: &mut [u8]| {
                 into[..4].copy_from_slice(b"word");
@@ -117,9 +121,10 @@ fn who_has_a_derived_secret_or_none_cannot_pose_as_a_forwarder() {
     // The thief of the same secret knows its key and the forwarders' public key, and has no private
     // one that fits.
     let private = site("another secret, not it").private;
-    let prologue = &greeting.content[..greeting.content.len() - FIRST_LEN];
-    let mut state = responder(&private, &node.key, prologue).expect("it is built");
-    let first = &greeting.content[prologue.len()..];
+    let said = &greeting.content[..greeting.content.len() - FIRST_LEN];
+    let prologue = prologue_of(said);
+    let mut state = responder(&private, &node.key, &prologue).expect("it is built");
+    let first = &greeting.content[said.len()..];
     assert!(state.read_message(first, &mut []).is_err());
     // Nor does an answer from another connection help, or any other bytes.
     let (_, other) = Initiator::begin(&node, Encryption::Off);
@@ -237,4 +242,18 @@ fn greetings_are_read_however_they_are_divided() {
     encode_request(&request, &mut frame);
     let first = read(reader(false), &frame, 1).expect("it is a frame");
     assert!(first.starts_with("Frame"), "{first}");
+}
+
+#[test]
+fn who_replays_a_greeting_cannot_confirm_it() {
+    let site = [site("open sesame, please")];
+    let (initiator, greeting) = Initiator::begin(&secret(&site[0]), Encryption::Off);
+    let accepted = || accept(&site, Encryption::Off, 0, &greeting).expect("it is right");
+    let (first, replayed) = (accepted(), accepted());
+    let finished = initiator.finish(&first.answer).expect("a forwarder");
+    let Finished::Plain(greeting) = finished else {
+        panic!("both want no protection");
+    };
+    let holds = |accepted: Accepted| accepted.channel.err().is_some_and(|it| it.is_in(&greeting));
+    assert!(!holds(replayed) && holds(first));
 }

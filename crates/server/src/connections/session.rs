@@ -12,11 +12,11 @@ use crate::storage::{SharedMemory, SlotBuffer};
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use tidegate_forward::{ConnId, Errno, SlotId};
-use tidegate_net::{Beside, FrameReader, Greeting, Refusal, SiteId, Step, Stream};
+use tidegate_net::{Beside, Confirmation, FrameReader, Greeting, Refusal, SiteId, Step, Stream};
 use tidegate_sched::Time;
 use tidegate_wire::frame::{FrameError, decode_request_shared, op_code};
 use tidegate_wire::frame::{encode_reply, encode_reply_shared};
-use tidegate_wire::{Op, Outcome, Reply, Request, Status};
+use tidegate_wire::{Grant, Op, Outcome, Reply, Request, Status};
 use tracing::info;
 
 /// How many bytes one connection may bring in one pass before the others have their turn.
@@ -109,6 +109,8 @@ pub struct Session {
     pub unproved: bool,
     /// The secret of the site by which it did, and the second since 1970 at which that ends.
     proof: Option<(SiteId, Option<u64>)>,
+    /// What the client must confirm before its first frame, and what it has proved then.
+    unconfirmed: Option<Box<(Confirmation, SiteId, Grant)>>,
     /// Whether the first frame, the hello, has arrived.
     greeted: bool,
     /// Set once the connection is to end: nothing more is read, and the connection ends when the
@@ -160,6 +162,7 @@ impl Session {
             outbox: Outbox::default(),
             unproved: false,
             proof: None,
+            unconfirmed: None,
             greeted: false,
             closing: None,
             last_words: None,

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tidegate_net::{Encryption, FrameReader, Greeting, Initiator, Secret, Step, Stream};
+use tidegate_net::{Encryption, Finished, FrameReader, Greeting, Initiator, Secret, Step, Stream};
 use tidegate_server::config::{Address, Config, Place};
 use tidegate_server::{Running, Server};
 use tidegate_wire::frame::{HEADER_LEN, decode_header, decode_reply, encode_request};
@@ -207,10 +207,11 @@ impl Peer {
         let secret = Secret::read(secret).expect("it is a secret");
         let (initiator, greeting) = Initiator::begin(&secret, Encryption::On);
         let answer = exchange(&stream, &greeting);
-        let channel = initiator
-            .finish(&answer)
-            .map_err(|error| error.to_string())?;
-        stream.protect(channel.expect("it is encrypted"));
+        let finished = initiator.finish(&answer);
+        match finished.map_err(|error| error.to_string())? {
+            Finished::Protected(channel) => stream.protect(*channel),
+            Finished::Plain(_) => panic!("it is encrypted"),
+        }
         Ok(Peer::over(Protected(stream)))
     }
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidegate_net::{Greeting, HandshakeError, Initiator, Refusal, Secret, Stream};
+use tidegate_net::{Finished, Greeting, HandshakeError, Initiator, Refusal, Secret, Stream};
 
 /// Time after which to try again to connect to a forwarder whose queue of new connections is full.
 pub(super) const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
@@ -130,9 +130,9 @@ impl Sockets {
                 .map_or(HandshakeError::Unproved, HandshakeError::Refused);
             return Err(Gone::Handshake(why));
         };
-        let channel = initiator.finish(answer).map_err(Gone::Handshake)?;
-        if let Some(channel) = channel {
-            live.connection.stream.protect(channel);
+        match initiator.finish(answer).map_err(Gone::Handshake)? {
+            Finished::Protected(channel) => live.connection.stream.protect(*channel),
+            Finished::Plain(confirmation) => live.connection.greet(&confirmation),
         }
         self.usable(shared, number);
         Ok(())

@@ -4,7 +4,9 @@ use super::super::{RequestSink, ToLoop};
 use super::Session;
 use crate::clock::wall_s;
 use std::io::IoSlice;
-use tidegate_net::{Greeting, Refusal, SiteSecret};
+use tidegate_net::{Greeting, Refusal, SiteId, SiteSecret};
+use tidegate_wire::Grant;
+use tracing::debug;
 
 impl Session {
     /// Answers what a client of another node says first. An error says why the session must end.
@@ -13,6 +15,16 @@ impl Session {
         sink: &mut RequestSink,
         greeting: &Greeting,
     ) -> Result<(), String> {
+        if let Some(unconfirmed) = self.unconfirmed.take() {
+            let (confirmation, site, grant) = *unconfirmed;
+            return match confirmation.is_in(greeting) {
+                true => {
+                    self.proved(sink, site, grant);
+                    Ok(())
+                }
+                false => self.turn_away(Refusal::Secret),
+            };
+        }
         let policy = &sink.policy;
         let accepted = match &policy.secrets {
             Some(secrets) => {
@@ -24,19 +36,34 @@ impl Session {
         match accepted {
             Ok(accepted) => {
                 self.greet(&accepted.answer)?;
-                if let Some(channel) = accepted.channel {
-                    self.stream.protect(channel);
+                match accepted.channel {
+                    Ok(channel) => {
+                        self.stream.protect(channel);
+                        self.proved(sink, accepted.site, accepted.grant);
+                    }
+                    Err(confirmation) => {
+                        let unconfirmed = (confirmation, accepted.site, accepted.grant);
+                        self.unconfirmed = Some(Box::new(unconfirmed));
+                        self.reader.expect_greeting();
+                    }
                 }
-                self.unproved = false;
-                self.proof = Some((accepted.site, accepted.grant.expires));
-                sink.messages.push(ToLoop::Proved(self.id, accepted.grant));
+                Ok(())
             }
-            Err(refusal) => {
-                self.closing = Some(format!("greeting refused: {refusal}").into());
-                self.greet(&Greeting::refusal(refusal))?;
-            }
+            Err(refusal) => self.turn_away(refusal),
         }
-        Ok(())
+    }
+
+    fn proved(&mut self, sink: &mut RequestSink, site: SiteId, grant: Grant) {
+        self.unproved = false;
+        self.proof = Some((site, grant.expires));
+        let (role, name) = (grant.role.name(), &*grant.name);
+        debug!(peer = self.peer, role, name, "a secret was proved");
+        sink.messages.push(ToLoop::Proved(self.id, grant));
+    }
+
+    fn turn_away(&mut self, refusal: Refusal) -> Result<(), String> {
+        self.closing = Some(format!("greeting refused: {refusal}").into());
+        self.greet(&Greeting::refusal(refusal))
     }
 
     /// Sends a greeting, which is the first that is sent, and short.
