@@ -191,7 +191,7 @@ impl Forwarder {
                 return self.refuse(conn, request, EPROTO, "an older incarnation of the client");
             }
             Some(client) => client.ended,
-            None if !self.has_room_for(standing.user.uid, standing.has_reserve()) => {
+            None if !self.has_room_for(&standing) => {
                 return self.refuse(conn, request, EUSERS, "too many sessions");
             }
             None => true,
@@ -297,12 +297,12 @@ impl Forwarder {
         self.close(conn, NOT_JOINED);
     }
 
-    /// Whether one more session may begin. One user who is not trusted has a part of them, and all
-    /// such users leave some to those that are.
-    fn has_room_for(&self, uid: u32, trusted: bool) -> bool {
+    /// Whether one more session may begin. One user has a part of them, and all users leave some to
+    /// those that have the reserve.
+    fn has_room_for(&self, standing: &Standing) -> bool {
         // A seat's table has no room for more.
         let max = (self.config.sessions_max as usize).min(CLIENTS_MAX);
-        if trusted {
+        if standing.has_reserve() {
             return self.clients.len() < max;
         }
         let of_user_max = match self.config.sessions_of_user_max as usize {
@@ -314,7 +314,10 @@ impl Forwarder {
             .values()
             .filter(|client| !client.standing.has_reserve());
         let (all, own) = clients.fold((0, 0), |(all, own), client| {
-            (all + 1, own + usize::from(client.standing.user.uid == uid))
+            (
+                all + 1,
+                own + usize::from(client.standing.user.uid == standing.user.uid),
+            )
         });
         let reserve = max / 16;
         own < of_user_max && all < max - reserve && self.clients.len() < max

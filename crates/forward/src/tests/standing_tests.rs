@@ -75,3 +75,20 @@ fn each_role_has_its_powers_and_no_other() {
         assert_eq!(powers(&mut host, 1, role.clone()), expected, "{role:?}");
     }
 }
+
+#[test]
+fn an_operator_finds_room_where_users_have_taken_all_of_theirs() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    (config.sessions_max, config.sessions_of_user_max) = (16, 15);
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    // As the user whom an operator is towards files, of whom there may be many.
+    for id in 1..=15 {
+        Tester::of(&mut host, id, peer(65_534));
+    }
+    let conn = host.connect(peer(65_534));
+    host.receive(conn, plain(1, Op::Hello(hello(16, 1))), &[]);
+    assert_eq!(host.reply().result, Err(Status::Errno(87)));
+    Tester::of(&mut host, 17, prover(Role::Operator));
+}
