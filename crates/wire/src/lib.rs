@@ -4,7 +4,8 @@
 //! each as a frame, and decodes frames. A frame has a little-endian header of 64 bytes, a body (the
 //! caller, hints and arguments of a request, or the outcome of a reply) and, for reads and writes,
 //! a payload, which this crate never touches. The decoder checks every field before it uses it.
-//! [`layout`] says which seat is in charge of which byte of a file.
+//! [`layout`] says which seat is in charge of which byte of a file. A [`Grant`] says what a peer
+//! that has proved a secret may do.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]

@@ -2,12 +2,12 @@
 //!
 //! A forwarder of root reads and writes data with its own rights, so it must check those of the
 //! client. A client is trusted to check its callers itself if it runs as root or as the forwarder's
-//! user, or if it has proved the secret. Any other client has the rights of the files that it has
-//! open here, until it closes them, as with descriptors. Data of files that it has not opened here,
-//! because another forwarder is in charge of the file, it may read or write where access(2) allows
-//! that to its user; the forwarder asks this again when the answer is old, or when it has changed
-//! the file's mode itself. The owner of a file may always read and write it, as open(2) allows the
-//! creator of a file. Locks need an open.
+//! user, or if it has proved the role of a site or a mount. Any other client has the rights of the
+//! files that it has open here, until it closes them, as with descriptors. Data of files that it
+//! has not opened here, because another forwarder is in charge of the file, it may read or write
+//! where access(2) allows that to its user; the forwarder asks this again when the answer is old,
+//! or when it has changed the file's mode itself. The owner of a file may always read and write it,
+//! as open(2) allows the creator of a file. Locks need an open.
 
 use super::receive::Key;
 use super::{Forwarder, Running};

@@ -129,8 +129,8 @@ keys! {
         sessions_max: u32 = or(4096).range(1, CLIENTS_MAX as u64);
 
         /// Clients of one user at once; one more of his is refused with EUSERS. 0: a quarter of
-        /// `sessions_max`. It is not for clients that may speak for others (root's, and those
-        /// that prove the secret), to which a sixteenth of `sessions_max` is left besides
+        /// `sessions_max`. It is not for root's clients and those that prove the role site, mount
+        /// or operator, to which a sixteenth of `sessions_max` is left besides
         sessions_of_user_max: u32 = or(0).range(0, CLIENTS_MAX as u64);
 
         /// How long open files and locks of a client outlive its last word. An idle client says
