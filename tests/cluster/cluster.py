@@ -26,6 +26,14 @@ class Cluster:
 
     def __init__(self, work, tidegate, backend="plain", io=3, compute=2, **options):
         self.world = World(work)
+        try:
+            self.bring_up(tidegate, backend, io, compute, options)
+        except BaseException:
+            # The bed may be to bring up another one.
+            self.world.end()
+            raise
+
+    def bring_up(self, tidegate, backend, io, compute, options):
         self.work, self.tidegate = self.world.work, tidegate
         self.volume, self.tide, self.bare = (f"{self.work}/{name}" for name in ("backend", "tide", "bare"))
         self.kind, self.backend = backend, BACKENDS[backend](self.world, **options)

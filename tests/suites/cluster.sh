@@ -56,7 +56,22 @@ side_by_side() {
   [ $left = 0 ] || tail -n 5 "$WORK/$$"-*.out
   return $left
 }
-[ "${#names[@]}" != 0 ] || check "two beds side by side" side_by_side
+# A storage that does not come up: the bed says so, and the next one comes up.
+after_a_failure() {
+  mkdir -p "$WORK/broken"
+  printf '#!/bin/sh\necho "planted: no object store" >&2\nexit 1\n' > "$WORK/broken/ceph-osd"
+  chmod 755 "$WORK/broken/ceph-osd"
+  PATH=$WORK/broken:$PATH TIDEGATE=$TIDEGATE "$BED" check --work "$WORK/failing" --backend ceph \
+    --backend plain append < /dev/null > "$WORK/failing.out" 2>&1 &
+  remember $!
+  wait $!
+  [ $? = 1 ] && grep -q "FAIL ceph: the cluster did not come up: .*planted" "$WORK/failing.out" \
+    && grep -q "ok   plain: append" "$WORK/failing.out" || { cat "$WORK/failing.out"; return 1; }
+}
+if [ "${#names[@]}" = 0 ]; then
+  check "two beds side by side" side_by_side
+  check "a bed after one that did not come up" after_a_failure
+fi
 
 for form in "${forms[@]}"; do
   check "every check of the cluster, Gluster volumes $form" beds --form "$form"
