@@ -14,6 +14,7 @@ pub(crate) mod ofd;
 pub mod pages;
 pub mod pool;
 pub mod posix;
+mod raw_bytes;
 #[cfg(test)]
 pub(crate) mod scratch;
 pub mod slots;

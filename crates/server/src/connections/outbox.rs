@@ -178,7 +178,7 @@ impl Outbox {
         }
         let mut pieces = [IoSlice::new(&[]); 2 * REPLIES_MAX];
         let bytes = payloads[..replies].iter().map(Option::as_ref);
-        let bytes = bytes.map(|it| it.map(|(memory, len)| &memory[..*len]));
+        let bytes = bytes.map(|it| it.and_then(|(memory, len)| memory.own()?.get(..*len)));
         let count = self.replies.gather(bytes, &mut pieces);
         stream.send(&pieces[..count], pages)
     }
@@ -240,7 +240,7 @@ mod tests {
                 let payload = (number % 2 == 0).then(|| {
                     let slot = SlotId(number.into());
                     let buffer = slots.open(slot, 1000);
-                    lock_buffer(&buffer)[..len].fill(!number);
+                    lock_buffer(&buffer).bytes()[..len].fill(!number);
                     Payload { slot, buffer, len }
                 });
                 expected.extend_from_slice(&head);

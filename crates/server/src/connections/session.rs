@@ -245,7 +245,7 @@ impl Session {
                 request, buffer, ..
             } => {
                 let len = request.payload_len as usize;
-                self.reader.next(&mut lock_buffer(buffer)[..len])
+                self.reader.next(&mut lock_buffer(buffer).bytes()[..len])
             }
             Stage::NoBuffer => return Ok(Next::Nothing),
             Stage::Head => self.reader.next(&mut []),
@@ -274,8 +274,8 @@ impl Session {
                 request, buffer, ..
             } => {
                 let len = request.payload_len as usize;
-                let target = &mut lock_buffer(buffer)[..len];
-                self.reader.fill(receive, target)
+                let mut buffer = lock_buffer(buffer);
+                self.reader.fill(receive, &mut buffer.bytes()[..len])
             }
             Stage::NoBuffer | Stage::Head => self.reader.fill(receive, &mut []),
         };

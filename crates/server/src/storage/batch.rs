@@ -5,9 +5,9 @@
 use super::Fence;
 use super::cache_gate::{Gate, Kind, Pass};
 use super::posix::{Direct, Ends, PosixFiles, no};
+use super::raw_bytes::{self, RawBytes};
 use super::slots::{Memory, SlotBuffer, Slots, lock_buffer};
 use rustix::io::retry_on_intr;
-use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -42,7 +42,7 @@ pub(super) fn transfer(
         .iter()
         .map(|(slot, buffer)| (*slot, lock_buffer(buffer)))
         .collect();
-    let Some(mut slices) = slices(parts, &mut locked) else {
+    let Some(pieces) = pieces_of(parts, &mut locked) else {
         tracing::error!("a data job names bytes that its slots do not have");
         return vec![Err(Errno::EIO.into()); parts.len()];
     };
@@ -50,14 +50,8 @@ pub(super) fn transfer(
     let mut begin = 0;
     while begin < parts.len() {
         let end = run_end(parts, begin);
-        let run = &mut slices[begin..end];
-        transfer_run(
-            route,
-            &parts[begin..end],
-            run,
-            &mut results[begin..end],
-            meter,
-        );
+        let run = (&parts[begin..end], &pieces[begin..end]);
+        transfer_run(route, run, &mut results[begin..end], meter);
         begin = end;
     }
     let moved = results.iter().flatten().map(|&len| u64::from(len)).sum();
@@ -78,25 +72,23 @@ fn buffers_of(parts: &[IoPart], slots: &Slots) -> Vec<(SlotId, SlotBuffer)> {
 
 /// The bytes of each part in its payload buffer. None if two parts overlap, or a part exceeds its
 /// buffer.
-fn slices<'a>(
+fn pieces_of<'a>(
     parts: &[IoPart],
     locked: &'a mut [(SlotId, MutexGuard<'_, Memory>)],
-) -> Option<Vec<&'a mut [u8]>> {
+) -> Option<Vec<RawBytes<'a>>> {
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_unstable_by_key(|&i| (parts[i].slot, parts[i].slot_offset));
-    let mut found: Vec<Option<&mut [u8]>> = Vec::new();
-    found.resize_with(parts.len(), || None);
+    let mut found: Vec<Option<RawBytes<'a>>> = vec![None; parts.len()];
     let mut order = order.into_iter().peekable();
     for (slot, buffer) in locked {
-        let mut rest: &mut [u8] = &mut *buffer;
+        let whole = buffer.raw();
         let mut at = 0;
         while let Some(index) = order.next_if(|&i| parts[i].slot == *slot) {
             let begin = parts[index].slot_offset as usize;
-            let (_, tail) = rest.split_at_mut_checked(begin.checked_sub(at)?)?;
-            let (bytes, tail) = tail.split_at_mut_checked(parts[index].len as usize)?;
-            found[index] = Some(bytes);
-            at = begin + parts[index].len as usize;
-            rest = tail;
+            begin.checked_sub(at)?;
+            let piece = whole.part(begin, parts[index].len as usize)?;
+            found[index] = Some(piece);
+            at = begin + piece.len();
         }
     }
     found.into_iter().collect()
@@ -118,8 +110,7 @@ fn run_end(parts: &[IoPart], begin: usize) -> usize {
 /// Moves one run. If a part fails, the parts after it are tried all the same.
 fn transfer_run(
     route: &mut Route<'_>,
-    parts: &[IoPart],
-    slices: &mut [&mut [u8]],
+    (parts, pieces): (&[IoPart], &[RawBytes<'_>]),
     results: &mut [Part],
     meter: &Meter,
 ) {
@@ -128,14 +119,14 @@ fn transfer_run(
     let mut index = 0;
     // Bytes of part `index` that are done.
     let mut within = 0;
-    while index < slices.len() {
-        let left = slices[index].len() - within;
+    while index < pieces.len() {
+        let left = pieces[index].len() - within;
         if left == 0 {
             results[index] = Ok(within as u32);
             (index, within) = (index + 1, 0);
             continue;
         }
-        let (way, count) = match route.next(offset, &slices[index..], within) {
+        let (way, count) = match route.next(offset, &pieces[index..], within) {
             Ok(next) => next,
             Err(error) => {
                 results[index] = ended_early(direction, within, error);
@@ -144,7 +135,7 @@ fn transfer_run(
             }
         };
         meter.syscalls.fetch_add(1, Ordering::Relaxed);
-        let run = &mut slices[index..index + count];
+        let run = &pieces[index..index + count];
         let parts = &parts[index..index + count];
         match call_by(route, &way, (offset, parts), run, within) {
             Err(Access::Errno(Errno::EINVAL)) if matches!(way, Way::Direct(_)) => route.refused(),
@@ -162,13 +153,13 @@ fn transfer_run(
             Ok(Some(mut moved)) => {
                 let ended = way.is_end(direction, moved);
                 offset += moved as u64;
-                while index < slices.len() && moved >= slices[index].len() - within {
-                    moved -= slices[index].len() - within;
-                    results[index] = Ok(slices[index].len() as u32);
+                while index < pieces.len() && moved >= pieces[index].len() - within {
+                    moved -= pieces[index].len() - within;
+                    results[index] = Ok(pieces[index].len() as u32);
                     (index, within) = (index + 1, 0);
                 }
                 within += moved;
-                if ended && index < slices.len() {
+                if ended && index < pieces.len() {
                     results[index] = Ok(within as u32);
                     return;
                 }
@@ -197,7 +188,7 @@ fn call_by(
     route: &mut Route<'_>,
     way: &Way,
     (offset, parts): (u64, &[IoPart]),
-    slices: &mut [&mut [u8]],
+    pieces: &[RawBytes<'_>],
     within: usize,
 ) -> Result<Option<usize>, Access> {
     let (fd, direction) = (way.fd(), route.direction);
@@ -208,55 +199,36 @@ fn call_by(
         }
         // Earlier steps may have hung: another call of the job, opening the file, waiting for the
         // gate.
-        let slices = match route.allowed(parts) {
+        let pieces = match route.allowed(parts) {
             0 => return Err(Access::NotHeld),
-            allowed => &mut slices[..allowed],
+            allowed => &pieces[..allowed],
         };
-        let written = call(fd, direction, offset, slices, within);
+        let written = call(fd, direction, offset, pieces, within);
         return written.map(Some).map_err(no);
     }
-    let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
+    let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
     let len = (bytes - within) as u64;
     route.ends.before(fd, offset, len)?;
     let pass = route.pass(way);
-    let read = call(fd, direction, offset, slices, within).map_err(no)?;
+    let read = call(fd, direction, offset, pieces, within).map_err(no)?;
     drop(pass);
     route.ends.found(fd, (offset, len), read)
 }
 
-/// Makes one system call, which begins `within` bytes into the first slice.
+/// Makes one system call, which begins `within` bytes into the first piece.
 fn call(
     fd: &OwnedFd,
     direction: Direction,
     offset: u64,
-    slices: &mut [&mut [u8]],
+    pieces: &[RawBytes<'_>],
     within: usize,
 ) -> rustix::io::Result<usize> {
-    let count = slices.len().min(BUFFERS_MAX);
-    let Some((first, others)) = slices[..count].split_first_mut() else {
-        return Ok(0);
-    };
-    let first = &mut first[within..];
-    match direction {
-        Direction::Read if others.is_empty() => {
-            retry_on_intr(|| rustix::io::pread(fd, &mut *first, offset))
-        }
-        Direction::Write if others.is_empty() => {
-            retry_on_intr(|| rustix::io::pwrite(fd, first, offset))
-        }
-        Direction::Read => {
-            let others = others.iter_mut().map(|slice| IoSliceMut::new(slice));
-            let mut all: Vec<_> = std::iter::once(IoSliceMut::new(first))
-                .chain(others)
-                .collect();
-            retry_on_intr(|| rustix::io::preadv(fd, &mut all, offset))
-        }
-        Direction::Write => {
-            let others = others.iter().map(|slice| IoSlice::new(slice));
-            let all: Vec<_> = std::iter::once(IoSlice::new(first)).chain(others).collect();
-            retry_on_intr(|| rustix::io::pwritev(fd, &all, offset))
-        }
-    }
+    let pieces = &pieces[..pieces.len().min(BUFFERS_MAX)];
+    retry_on_intr(|| {
+        let numbered = pieces.iter().enumerate();
+        let bytes = numbered.map(|(at, piece)| piece.after(if at == 0 { within } else { 0 }));
+        raw_bytes::transfer(fd, direction, offset, bytes)
+    })
 }
 
 /// The descriptors of one job. Only the thread that made it may write by it.
@@ -329,19 +301,19 @@ impl<'a> Route<'a> {
         })
     }
 
-    /// How the bytes from `within` the first slice on move next, and how many of the slices go
+    /// How the bytes from `within` the first piece on move next, and how many of the pieces go
     /// together.
     fn next(
         &mut self,
         mut offset: u64,
-        slices: &[&mut [u8]],
+        pieces: &[RawBytes<'_>],
         within: usize,
     ) -> Result<(Way, usize), Access> {
         let Some(direct) = &self.direct else {
-            return Ok((Way::Buffered(self.buffered()?), slices.len()));
+            return Ok((Way::Buffered(self.buffered()?), pieces.len()));
         };
-        let mut fits = slices.iter().enumerate().map(|(index, slice)| {
-            let bytes = &slice[if index == 0 { within } else { 0 }..];
+        let mut fits = pieces.iter().enumerate().map(|(index, piece)| {
+            let bytes = piece.after(if index == 0 { within } else { 0 });
             let fits = direct.takes(offset, bytes);
             offset += bytes.len() as u64;
             fits

@@ -4,12 +4,11 @@ use super::batch::{self, Meter, Route};
 use super::pages;
 use super::posix::dead::DeadMount;
 use super::posix::{Ends, give_up_reserves};
+use super::raw_bytes;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
 use crate::lock::lock;
-use rustix::io::ReadWriteFlags;
 use std::collections::VecDeque;
-use std::io::IoSliceMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -370,7 +369,7 @@ impl Shared {
                     .map(|(buffer, len)| (lock_buffer(buffer), *len));
                 let bytes = locked
                     .as_ref()
-                    .map_or(Some(&[][..]), |(b, len)| b.get(..*len as usize));
+                    .map_or(Some(&[][..]), |(b, len)| b.own()?.get(..*len as usize));
                 let Some(bytes) = bytes.filter(|_| payload.is_some() == locked.is_some()) else {
                     return JobResult::Op(Err(Errno::EIO.into()));
                 };
@@ -502,10 +501,9 @@ impl CachedReads {
         let buffer = shared.slots.buffer(part.slot)?;
         // A thread may use another part of the buffer, for as long as the back end takes.
         let mut bytes = buffer.try_lock().ok()?;
-        let begin = part.slot_offset as usize;
-        let place = bytes.get_mut(begin..begin + part.len as usize)?;
-        let into = &mut [IoSliceMut::new(place)];
-        match rustix::io::preadv2(&fd, into, part.offset, ReadWriteFlags::NOWAIT) {
+        let whole = bytes.raw();
+        let into = whole.part(part.slot_offset as usize, part.len as usize)?;
+        match raw_bytes::read_cached(&fd, part.offset, into) {
             Ok(read) if read == part.len as usize => {}
             // The end of the file, or of what is in the cache.
             Ok(_) => return None,

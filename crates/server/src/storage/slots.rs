@@ -6,10 +6,11 @@
 //! still in the processor's cache.
 //!
 //! Storage reads files into a client's memory and writes files from it, so payload is not copied on
-//! its way. The client can change that memory at any time. So this process never accesses it; only
-//! the kernel does. To the kernel it is no more than a program that changes a buffer during a call.
+//! its way. The client can change that memory at any time. So this process never accesses it, and
+//! has no reference to it; only the kernel gets its address ([`raw_bytes`](super::raw_bytes)).
 
 use super::pages::{Pages, Pipes};
+use super::raw_bytes::RawBytes;
 use crate::lock::lock;
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -54,41 +55,36 @@ pub enum Memory {
     },
 }
 
-impl Deref for Memory {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Memory::Own(bytes) => bytes,
-            // SAFETY: the mapping holds them, and lives as long as this. The client may change them
-            // meanwhile; only the kernel looks.
-            Memory::Shared { memory, place, len } => unsafe {
-                std::slice::from_raw_parts(memory.at(*place), *len as usize)
-            },
-        }
-    }
-}
-
-impl DerefMut for Memory {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        match self {
-            Memory::Own(bytes) => bytes,
-            // SAFETY: as above.
-            Memory::Shared { memory, place, len } => unsafe {
-                std::slice::from_raw_parts_mut(memory.at(*place), *len as usize)
-            },
-        }
-    }
-}
-
 impl Memory {
-    /// The address of the first byte, for the kernel, which may write there while this process does
-    /// not access the bytes.
-    pub(super) fn start(&self) -> *mut u8 {
+    /// The bytes, if they are the forwarder's own; None if a client can change them.
+    pub(crate) fn own(&self) -> Option<&[u8]> {
         match self {
-            Memory::Own(bytes) => bytes.start(),
-            Memory::Shared { memory, place, .. } => memory.at(*place),
+            Memory::Own(bytes) => Some(bytes),
+            Memory::Shared { .. } => None,
         }
+    }
+
+    /// The bytes, to receive payload into.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a client can change them: payload of such requests is never received.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            Memory::Shared { .. } => panic!("a client's memory is for the kernel alone"),
+        }
+    }
+
+    /// The bytes for the kernel, which may write there while this process does not access them.
+    pub(super) fn raw(&mut self) -> RawBytes<'_> {
+        let (start, len) = match self {
+            Memory::Own(bytes) => (bytes.start(), bytes.len),
+            Memory::Shared { memory, place, len } => (memory.at(*place), *len as usize),
+        };
+        // SAFETY: they were allocated or mapped so, and live as long as this, which is borrowed. Of
+        // a client's there are no references.
+        unsafe { RawBytes::new(start, len) }
     }
 
     /// The pages that are sent instead of the bytes, if there are any.

@@ -61,7 +61,7 @@ fn rig(dir: &Path, way: Way) -> Option<Rig> {
     };
     let mut files = PosixFiles::open(dir, &options).expect("export");
     let slots = Slots::new(1 << 20);
-    lock_buffer(&slots.open(SlotId(1), STEP)).fill(7);
+    lock_buffer(&slots.open(SlotId(1), STEP)).bytes().fill(7);
     let pool = PoolOptions {
         threads: 2,
         queued_max: 64,

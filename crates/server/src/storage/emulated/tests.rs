@@ -51,7 +51,7 @@ fn data_jobs_take_the_devices_time_one_after_another() {
     };
     let mut files = PosixFiles::open(scratch.path(), &ExportOptions::new(layout)).expect("export");
     let slots = Slots::new(1 << 20);
-    lock_buffer(&slots.open(SlotId(0), 4096)).fill(7);
+    lock_buffer(&slots.open(SlotId(0), 4096)).bytes().fill(7);
     let mut device = DeviceOptions::preset("ideal").expect("a preset");
     device.set("service_us", 20_000).expect("an option");
     device.set("depth", 1).expect("an option");

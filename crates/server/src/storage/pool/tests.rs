@@ -92,7 +92,9 @@ fn what_was_written_by_one_job_is_read_by_another() {
     let mut rig = rig(scratch.path(), 2, 64, Faults::default());
     let file = rig.create(b"data");
     for slot in 0..8 {
-        lock_buffer(&rig.slots.open(SlotId(slot), 4096)).fill(slot as u8 + 1);
+        lock_buffer(&rig.slots.open(SlotId(slot), 4096))
+            .bytes()
+            .fill(slot as u8 + 1);
         let job = rig.io(file, Direction::Write, u64::from(slot) * 4096, slot, 4096);
         rig.pool.submit(JobId(slot.into()), job);
     }
@@ -104,7 +106,10 @@ fn what_was_written_by_one_job_is_read_by_another() {
     assert_eq!(parts_of(&rig.wait(1)[0]), [Ok(32768)]);
     let buffer = rig.slots.buffer(SlotId(99)).expect("open");
     for slot in 0..8 {
-        assert_eq!(lock_buffer(&buffer)[slot * 4096 + 7], slot as u8 + 1);
+        assert_eq!(
+            lock_buffer(&buffer).bytes()[slot * 4096 + 7],
+            slot as u8 + 1
+        );
     }
     let counts = rig.pool.counts();
     assert_eq!((counts.write_calls, counts.read_calls), (8, 1));
@@ -213,7 +218,9 @@ fn a_lost_seat_is_closed_to_its_own_parts_alone() {
     let scratch = Scratch::new("pool");
     let mut rig = rig(scratch.path(), 1, 64, Faults::default());
     let file = rig.create(b"data");
-    lock_buffer(&rig.slots.open(SlotId(1), 4096)).fill(7);
+    lock_buffer(&rig.slots.open(SlotId(1), 4096))
+        .bytes()
+        .fill(7);
     rig.fence.taken(1).close();
     let parts = [0, 1, 0].iter().zip(0..);
     let parts = parts.map(|(seat, number)| IoPart {
@@ -457,7 +464,9 @@ fn what_is_written_to_loses_its_set_id_bits() {
     let path = scratch.path().join("tool");
     std::os::unix::fs::chown(&path, Some(1001), Some(1001)).expect("chown");
     std::fs::write(scratch.path().join("source"), b"text").expect("write");
-    lock_buffer(&rig.slots.open(SlotId(0), 4096)).fill(1);
+    lock_buffer(&rig.slots.open(SlotId(0), 4096))
+        .bytes()
+        .fill(1);
     let seats = crate::seats::Seats::open(&rig.files, LAYOUT, 0).expect("seats");
     let mut reply_slot = ReplySlotAddress {
         seat: 0,

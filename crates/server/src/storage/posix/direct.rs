@@ -5,6 +5,7 @@ use super::hidden::{draft_name, open_hidden_file};
 use super::sys::Done;
 use crate::storage::SlotBytes;
 use crate::storage::cache_gate::Gate;
+use crate::storage::raw_bytes::RawBytes;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -70,8 +71,8 @@ impl DirectState {
 
 impl Direct {
     /// Whether these bytes may be moved to or from this offset of the file.
-    pub(crate) fn takes(&self, offset: u64, bytes: &[u8]) -> bool {
-        let address = bytes.as_ptr() as u64;
+    pub(in crate::storage) fn takes(&self, offset: u64, bytes: RawBytes<'_>) -> bool {
+        let address = bytes.start() as u64;
         (offset | bytes.len() as u64).is_multiple_of(self.offset_align)
             && address.is_multiple_of(self.memory_align)
     }

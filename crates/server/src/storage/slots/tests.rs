@@ -13,7 +13,9 @@ fn the_last_freed_buffer_is_handed_out_first() {
     assert_eq!(Arc::as_ptr(&slots.open(SlotId(3), 8192)), second);
     assert_eq!(Arc::as_ptr(&slots.open(SlotId(4), 6000)), first);
     assert_eq!(
-        lock_buffer(&slots.buffer(SlotId(4)).expect("open")).len(),
+        lock_buffer(&slots.buffer(SlotId(4)).expect("open"))
+            .bytes()
+            .len(),
         8192
     );
     assert_eq!(slots.open_count(), 2);

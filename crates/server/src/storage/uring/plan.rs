@@ -71,17 +71,13 @@ impl Plan {
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => return None,
             };
-            let begin = part.slot_offset as usize;
-            let range = begin..begin.checked_add(part.len as usize)?;
-            if range.is_empty() || !direct.takes(part.offset, bytes.get(range)?) {
+            let registered = ring.registered.index(&ring.uring, buffer, &mut bytes);
+            let piece = bytes.raw();
+            let piece = piece.part(part.slot_offset as usize, part.len as usize)?;
+            if piece.len() == 0 || !direct.takes(part.offset, piece) {
                 return None;
             }
-            let registered = ring.registered.index(&ring.uring, buffer, &mut bytes);
-            let segment = libc::iovec {
-                // The allocation's own pointer, as the kernel may write there.
-                iov_base: bytes.start().wrapping_add(begin).cast(),
-                iov_len: part.len as usize,
-            };
+            let segment = piece.iovec();
             match pieces.last_mut() {
                 Some(piece) if piece.takes(part.offset, &segment, registered) => {
                     piece.add(number, segment);

@@ -208,14 +208,14 @@ fn play(rig: &mut Rig, model: &mut Vec<u8>, planned: &[Planned], fill: u8, seed:
         for part in &job.parts {
             let needed = part.slot_offset + part.len;
             let known = rig.slots.buffer(part.slot);
-            if known.is_none_or(|buffer| lock_buffer(&buffer).len() < needed as usize) {
+            if known.is_none_or(|buffer| lock_buffer(&buffer).bytes().len() < needed as usize) {
                 rig.slots.free(part.slot);
                 rig.slots.open(part.slot, needed.max(400_000));
             }
             let buffer = rig.slots.buffer(part.slot).expect("open");
             let from = part.slot_offset as usize;
             let byte = fill.wrapping_mul(7) ^ part.offset as u8 | 1;
-            lock_buffer(&buffer)[from..from + part.len as usize].fill(byte);
+            lock_buffer(&buffer).bytes()[from..from + part.len as usize].fill(byte);
         }
         let work = rig.io(job.direction, job.parts.clone());
         rig.storage.submit(JobId(number as u64), work);
@@ -225,8 +225,8 @@ fn play(rig: &mut Rig, model: &mut Vec<u8>, planned: &[Planned], fill: u8, seed:
         let job = &planned[completion.job.0 as usize];
         for (part, moved) in job.parts.iter().zip(parts_of(completion)) {
             let bytes = rig.slots.buffer(part.slot).expect("open");
-            let bytes = lock_buffer(&bytes);
-            let bytes = &bytes[part.slot_offset as usize..][..part.len as usize];
+            let mut bytes = lock_buffer(&bytes);
+            let bytes = &bytes.bytes()[part.slot_offset as usize..][..part.len as usize];
             let (from, to) = (part.offset as usize, part.offset as usize + bytes.len());
             if job.direction == Direction::Write {
                 assert_eq!(*moved, Ok(part.len), "seed {seed}: {part:?}");
@@ -393,7 +393,9 @@ fn the_kernel_is_given_nothing_of_a_seat_that_is_lost() {
     };
     let root = files.root().expect("root").handle;
     let made = files.create(None, root, b"file", 0o644).expect("create");
-    lock_buffer(&slots.open(SlotId(1), 64 << 10)).fill(7);
+    lock_buffer(&slots.open(SlotId(1), 64 << 10))
+        .bytes()
+        .fill(7);
     let io = |seats: [u16; 2]| Job::Io {
         handle: made.handle,
         direction: Direction::Write,
@@ -408,7 +410,9 @@ fn the_kernel_is_given_nothing_of_a_seat_that_is_lost() {
     // The first call of a file opens its descriptors, so it is the pool's.
     uring.submit(JobId(1), io([0, 0]));
     assert_eq!(parts_of(&wait(&mut uring, 1)[0]), [Ok(4096), Ok(4096)]);
-    lock_buffer(&slots.buffer(SlotId(1)).expect("open")).fill(8);
+    lock_buffer(&slots.buffer(SlotId(1)).expect("open"))
+        .bytes()
+        .fill(8);
     // Lost after the job was begun, and before its calls are handed to the kernel.
     let before = uring.rung;
     uring.submit(JobId(2), io([0, 1]));
