@@ -107,6 +107,7 @@ impl Derive {
             role,
             name: self.name.into(),
             expires: self.days.map(|days| now_s() + days * DAY_S),
+            by: None,
         };
         let secret = site.derive(grant).map_err(Fail::usage)?;
         make(&self.file, &secret.to_text())

@@ -294,7 +294,7 @@ pub fn accept(
     let site = sites.find(|site| site.id() == SiteId(*known));
     let site = site.ok_or(Refusal::Secret)?;
     let grant = Grant::parse(text).map_err(|_| Refusal::Secret)?;
-    let key = site.key_of(text);
+    let key = site.key_of(&grant);
     let mut state =
         responder(&site.private, &key, &prologue_of(prologue)).map_err(|_| Refusal::Secret)?;
     let read = state.read_message(first, &mut []);

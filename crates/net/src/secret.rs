@@ -5,6 +5,9 @@
 //! *derived secret* is the file with one grant, its key, and the forwarders' public key. Whoever
 //! has it can prove that grant and nothing else, and cannot pose as a forwarder. Whoever has the
 //! site's secret has the grant [`Grant::site`].
+//!
+//! The key of a ticket is HMAC-SHA-256 of the ticket's own text under its giver's key. So a node's
+//! mount makes tickets without asking anybody, and who has a ticket has nothing of the mount's.
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -15,7 +18,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use tidegate_wire::{Grant, GrantError};
+use tidegate_wire::{Caller, Grant, GrantError};
 
 /// Fewest bytes of a site's secret.
 const SECRET_LEN_MIN: usize = 16;
@@ -26,6 +29,8 @@ const DERIVED: &str = "tidegate-derived-secret 1";
 
 /// What goes before a grant's text where its key is computed.
 const GRANT_LABEL: &[u8] = b"tidegate grant 1\0";
+/// What goes before a ticket's own text where its key is computed.
+const TICKET_LABEL: &[u8] = b"tidegate ticket 1\0";
 /// Of this comes the forwarders' private key.
 const FORWARDER_LABEL: &[u8] = b"tidegate forwarder 1\0";
 
@@ -142,7 +147,18 @@ impl Secret {
         )
     }
 
-    fn of_text(bytes: &[u8]) -> Result<Secret, SecretError> {
+    /// The secret that proves a ticket to the site's forwarders: see [`Grant::ticket`].
+    pub fn ticket(&self, user: Caller, node: &str, expires: u64) -> Result<Secret, GrantError> {
+        let grant = self.grant.ticket(user, node, expires)?;
+        Ok(Secret {
+            key: ticket_key(&self.key, &grant),
+            forwarders: self.forwarders,
+            grant,
+        })
+    }
+
+    /// Reads the text of a derived secret, of which the white space at the end is stripped.
+    pub fn of_text(bytes: &[u8]) -> Result<Secret, SecretError> {
         let damaged = |what: &str| SecretError::Damaged(what.into());
         let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is no text"))?;
         let rest = text.strip_prefix(DERIVED).unwrap_or_default();
@@ -213,15 +229,18 @@ impl SiteSecret {
     pub fn derive(&self, grant: Grant) -> Result<Secret, GrantError> {
         grant.check()?;
         Ok(Secret {
-            key: self.key_of(grant.to_string().as_bytes()),
+            key: self.key_of(&grant),
             grant,
             forwarders: self.public,
         })
     }
 
-    /// The key of the grant with this text.
-    pub(crate) fn key_of(&self, grant: &[u8]) -> Key {
-        mac(&self.root, &[GRANT_LABEL, grant])
+    /// The key of a grant.
+    pub(crate) fn key_of(&self, grant: &Grant) -> Key {
+        match &grant.by {
+            Some(by) => ticket_key(&self.key_of(by), grant),
+            None => mac(&self.root, &[GRANT_LABEL, grant.own_text().as_bytes()]),
+        }
     }
 
     /// What tells it from the secrets of other sites.
@@ -254,6 +273,11 @@ fn is_derived(bytes: &[u8]) -> bool {
     bytes.starts_with(DERIVED.as_bytes())
 }
 
+fn ticket_key(giver: &Key, ticket: &Grant) -> Key {
+    let giver = hmac::Key::new(hmac::HMAC_SHA256, giver);
+    mac(&giver, &[TICKET_LABEL, ticket.own_text().as_bytes()])
+}
+
 fn mac(key: &hmac::Key, pieces: &[&[u8]]) -> Key {
     let mut mac = hmac::Context::with_key(key);
     pieces.iter().for_each(|piece| mac.update(piece));
@@ -275,13 +299,14 @@ mod tests {
             role: Role::Operator,
             name: name.into(),
             expires: Some(1_800_000_000),
+            by: None,
         }
     }
 
     #[test]
     fn the_key_of_a_grant_is_hmac_sha_256() {
         // Computed with Python's hmac module.
-        let key = site(b"open sesame, please").key_of(b"role=site\n");
+        let key = site(b"open sesame, please").key_of(&Grant::site());
         let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex,
@@ -319,6 +344,53 @@ mod tests {
     }
 
     #[test]
+    fn the_key_of_a_ticket_comes_of_its_givers_key() {
+        let site = site(b"open sesame, please");
+        let mount = Grant {
+            role: Role::Mount,
+            ..operator("cn1")
+        };
+        let mount = site.derive(mount).expect("the grant is right");
+        let user = Caller::alone(1000, 100);
+        let ticket = mount.ticket(user.clone(), "", 9).expect("it may");
+        // Computed with Python's hmac module.
+        let hex: String = ticket
+            .key
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        assert_eq!(
+            hex,
+            "1b6bae1188dd417a352621700d73c097b8cd692bf85f44a667b9749525086195"
+        );
+        // So do forwarders compute it, and so does its text tell it.
+        assert_eq!(site.key_of(&ticket.grant), ticket.key);
+        let read = Secret::of_text(ticket.to_text().trim_ascii_end().as_bytes());
+        let read = read.expect("it is right");
+        assert_eq!((&read.grant, read.key), (&ticket.grant, ticket.key));
+        // The same user's derived secret, another user's ticket, another giver's: other keys.
+        let plain = Grant {
+            by: None,
+            ..ticket.grant.clone()
+        };
+        let keys = [
+            site.key_of(&plain),
+            mount
+                .ticket(Caller::alone(1001, 100), "", 9)
+                .expect("it may")
+                .key,
+            mount.ticket(user.clone(), "", 10).expect("it may").key,
+            site.derive(Grant::site())
+                .expect("right")
+                .ticket(user, "cn1", 9)
+                .expect("it may")
+                .key,
+            mount.key,
+        ];
+        assert!(keys.iter().all(|key| *key != ticket.key));
+    }
+
+    #[test]
     fn a_file_is_taken_if_only_its_owner_can_read_it_and_it_is_long_enough() {
         let name = format!("tidegate-secret-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -333,7 +405,7 @@ mod tests {
             Secret::read(&path)
         };
         let good = b"0123456789abcdef \n";
-        let key = site(&good[..16]).key_of(b"role=site\n");
+        let key = site(&good[..16]).key_of(&Grant::site());
         assert_eq!(read(good, 0o600).expect("it is good").key, key);
         assert!(read(good, 0o400).is_ok());
         for mode in [0o640, 0o604, 0o644] {

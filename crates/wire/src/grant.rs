@@ -3,7 +3,12 @@
 //! A grant has no key of its own: the site's forwarders compute the key of every grant from the
 //! site's secret and the grant's text. So a changed text has another key, and a forwarder needs no
 //! list of the grants that were made.
+//!
+//! Who acts for users can itself give one of them a *ticket*: the grant of that user, whose key
+//! comes of the giver's key. The text of a ticket ends with the giver's grant, so that forwarders
+//! can compute it, and it is void when that is.
 
+use crate::message::{Caller, GROUPS_MAX};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -11,11 +16,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// Longest text of a grant, bytes.
-pub const GRANT_MAX: usize = 1024;
+pub const GRANT_MAX: usize = 1536;
 /// Longest name of a grant, bytes.
 const NAME_MAX: usize = 64;
-/// Most groups of a user's ticket.
-const GROUPS_MAX: usize = 64;
 
 /// The part that a client plays towards forwarders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub struct Grant {
     pub name: Box<str>,
     /// The second since 1970 from which on it is void.
     pub expires: Option<u64>,
+    /// Of a ticket: the grant of who gave it.
+    pub by: Option<Box<Grant>>,
 }
 
 /// Why a text is no grant.
@@ -81,12 +86,48 @@ impl Grant {
             role: Role::Site,
             name: "".into(),
             expires: None,
+            by: None,
         }
+    }
+
+    /// The ticket by which a holder of this grant lets an ordinary user act as himself, until
+    /// `expires` at the latest. `node` names the giver in logs where the grant does not.
+    pub fn ticket(&self, user: Caller, node: &str, expires: u64) -> Result<Grant, GrantError> {
+        let ticket = Grant {
+            role: Role::User {
+                uid: user.uid,
+                gid: user.gid,
+                groups: user.groups,
+            },
+            name: match self.name.is_empty() {
+                true => plain(node),
+                false => self.name.clone(),
+            },
+            expires: Some(expires),
+            by: Some(Box::new(self.clone())),
+        };
+        ticket.check()?;
+        Ok(ticket)
+    }
+
+    /// The second since 1970 from which on it is void, by itself or with its giver.
+    pub fn ends(&self) -> Option<u64> {
+        let by = self.by.as_ref().and_then(|by| by.expires);
+        self.expires.into_iter().chain(by).min()
     }
 
     /// Whether it is void at this second since 1970.
     pub fn is_void(&self, now_s: u64) -> bool {
-        self.expires.is_some_and(|expires| expires <= now_s)
+        self.ends().is_some_and(|ends| ends <= now_s)
+    }
+
+    /// Its text without that of its giver, of which the key of a ticket is made.
+    pub fn own_text(&self) -> String {
+        let own = Grant {
+            by: None,
+            ..self.clone()
+        };
+        format!("{own}")
     }
 
     /// Reads the text of a grant. Only what `to_string` makes is taken: each grant has one text,
@@ -97,7 +138,23 @@ impl Grant {
             return Err(wrong("it is too long"));
         }
         let text = core::str::from_utf8(text).map_err(|_| wrong("it is no text"))?;
-        let mut fields = Fields::of(text)?;
+        let grant = match text.find("\n\n") {
+            Some(end) => Grant {
+                by: Some(Box::new(Grant::parse_one(&text[end + 2..])?)),
+                ..Grant::parse_one(&text[..=end])?
+            },
+            None => Grant::parse_one(text)?,
+        };
+        grant.check()?;
+        match format!("{grant}") == text {
+            true => Ok(grant),
+            false => Err(wrong("it is not written as grants are")),
+        }
+    }
+
+    /// Reads a grant without that of its giver. The caller checks it.
+    fn parse_one(text: &str) -> Result<Grant, GrantError> {
+        let mut fields = Fields { left: text };
         let role = match fields.take("role")? {
             "site" => Role::Site,
             "mount" => Role::Mount,
@@ -107,9 +164,9 @@ impl Grant {
                 gid: id(fields.take("gid")?)?,
                 groups: groups(fields.take("groups")?)?,
             },
-            _ => return Err(wrong("its role is unknown")),
+            _ => return Err(GrantError("no grant: its role is unknown".into())),
         };
-        let grant = Grant {
+        Ok(Grant {
             name: match role {
                 Role::Site => "".into(),
                 Role::Mount | Role::Operator | Role::User { .. } => fields.take("name")?.into(),
@@ -119,19 +176,17 @@ impl Grant {
                 false => None,
             },
             role,
-        };
-        grant.check()?;
-        match format!("{grant}") == text {
-            true => Ok(grant),
-            false => Err(wrong("it is not written as grants are")),
-        }
+            by: None,
+        })
     }
 
     /// Checks what the types allow and a grant must not have.
     pub fn check(&self) -> Result<(), GrantError> {
         let wrong = |what: &str| Err(GrantError(what.into()));
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let is_named = (1..=NAME_MAX).contains(&self.name.len());
+        if let Some(by) = &self.by {
+            self.check_giver(by)?;
+        }
         match &self.role {
             Role::Site if !self.name.is_empty() || self.expires.is_some() => {
                 return wrong("the site's secret has no name and does not expire");
@@ -152,9 +207,40 @@ impl Grant {
             false => wrong("its name needs 1 to 64 letters, digits, \".\", \"_\" or \"-\""),
         }
     }
+
+    /// Checks that a ticket gives less than its giver has.
+    fn check_giver(&self, by: &Grant) -> Result<(), GrantError> {
+        let wrong = |what: &str| Err(GrantError(what.into()));
+        match (&by.role, &self.role) {
+            (Role::Site | Role::Mount, Role::User { uid, .. }) if *uid != 0 => {}
+            (Role::Site | Role::Mount, _) => return wrong("a ticket is for an ordinary user"),
+            _ => return wrong("only who acts for users gives tickets"),
+        }
+        match self.expires {
+            Some(_) => Ok(()),
+            None => wrong("a ticket expires"),
+        }
+    }
 }
 
-/// One line a field, in a fixed order.
+/// A name without what names must not have.
+fn plain(name: &str) -> Box<str> {
+    let mut plain: String = name
+        .chars()
+        .filter(|c| is_plain(*c))
+        .take(NAME_MAX)
+        .collect();
+    if plain.is_empty() {
+        plain.push_str("node");
+    }
+    plain.into()
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
+}
+
+/// One line a field, in a fixed order; before the grant of a giver an empty one.
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.role {
@@ -171,8 +257,11 @@ impl fmt::Display for Grant {
             }
         }
         writeln!(f, "name={}", self.name)?;
-        match self.expires {
-            Some(expires) => writeln!(f, "expires={expires}"),
+        if let Some(expires) = self.expires {
+            writeln!(f, "expires={expires}")?;
+        }
+        match &self.by {
+            Some(by) => write!(f, "\n{by}"),
             None => Ok(()),
         }
     }
@@ -184,10 +273,6 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn of(text: &'a str) -> Result<Fields<'a>, GrantError> {
-        Ok(Fields { left: text })
-    }
-
     fn is_next(&self, key: &str) -> bool {
         let rest = self.left.strip_prefix(key);
         rest.is_some_and(|rest| rest.starts_with('='))
@@ -226,12 +311,16 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
 
-    fn grants() -> [Grant; 5] {
-        let named = |role, expires| Grant {
+    fn named(role: Role, expires: Option<u64>) -> Grant {
+        Grant {
             role,
             name: "cn17.rack-2_a".into(),
             expires,
-        };
+            by: None,
+        }
+    }
+
+    fn grants() -> [Grant; 5] {
         let user = |groups: &[u32]| Role::User {
             uid: 1000,
             gid: 100,
@@ -294,6 +383,78 @@ mod tests {
         }
         let long = format!("role=operator\nname={}\n", "a".repeat(NAME_MAX + 1));
         assert!(Grant::parse(long.as_bytes()).is_err());
+    }
+
+    fn caller(uid: u32) -> Caller {
+        Caller {
+            uid,
+            gid: 100,
+            groups: [27, 4_294_967_294].into(),
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_read_with_its_giver_and_nothing_else_is() {
+        for giver in [Grant::site(), named(Role::Mount, Some(9))] {
+            let ticket = giver.ticket(caller(1000), "cn 17!", 8).expect("it may");
+            let named = if giver.name.is_empty() {
+                "cn17"
+            } else {
+                "cn17.rack-2_a"
+            };
+            assert_eq!((&*ticket.name, ticket.by.as_deref()), (named, Some(&giver)));
+            let text = ticket.to_string();
+            assert_eq!(text, format!("{}\n{giver}", ticket.own_text()));
+            assert_eq!(Grant::parse(text.as_bytes()), Ok(ticket.clone()));
+            for cut in 0..text.len() {
+                if let Ok(other) = Grant::parse(&text.as_bytes()[..cut]) {
+                    assert_ne!(other, ticket, "{cut}");
+                }
+            }
+            let twice = format!("{}\n{text}", ticket.own_text());
+            for wrong in [
+                twice.as_str(),
+                &format!("\n{text}"),
+                &format!("{text}\n"),
+                &text.replace("\n\n", "\n\n\n"),
+                &text.replace("uid=1000", "uid=0"),
+                &text.replace("expires=8\n", ""),
+                &"\n".repeat(GRANT_MAX),
+            ] {
+                assert!(Grant::parse(wrong.as_bytes()).is_err(), "{wrong:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_who_acts_for_users_gives_tickets_and_only_to_ordinary_ones() {
+        let mount = named(Role::Mount, None);
+        assert!(mount.ticket(caller(0), "cn1", 8).is_err());
+        let ticket = mount.ticket(caller(7), "cn1", 8).expect("it may");
+        for other in [named(Role::Operator, None), grants()[3].clone(), ticket] {
+            assert!(other.ticket(caller(7), "cn1", 8).is_err(), "{other}");
+        }
+        let longest = Caller {
+            groups: (0..64).map(|group| u32::MAX - 1 - group).collect(),
+            ..caller(u32::MAX - 1)
+        };
+        let giver = Grant {
+            name: "n".repeat(NAME_MAX).into(),
+            ..named(Role::Mount, Some(u64::MAX))
+        };
+        let longest = giver.ticket(longest, "", u64::MAX).expect("it may");
+        assert_eq!(Grant::parse(longest.to_string().as_bytes()), Ok(longest));
+    }
+
+    #[test]
+    fn a_ticket_is_void_with_its_giver() {
+        let ends = |giver, own| {
+            let giver = named(Role::Mount, giver);
+            giver.ticket(caller(7), "", own).expect("it may").ends()
+        };
+        assert_eq!(ends(None, 8), Some(8));
+        assert_eq!(ends(Some(9), 8), Some(8));
+        assert_eq!(ends(Some(7), 8), Some(7));
     }
 
     #[test]

@@ -14,6 +14,7 @@ fn prover(role: Role) -> Peer {
             role,
             name: name.into(),
             expires: None,
+            by: None,
         }),
         ..peer(0)
     }
@@ -74,6 +75,36 @@ fn each_role_has_its_powers_and_no_other() {
         host.give_seat(&mut world, 1);
         assert_eq!(powers(&mut host, 1, role.clone()), expected, "{role:?}");
     }
+}
+
+#[test]
+fn a_ticket_gives_what_its_user_has_and_nothing_of_its_givers() {
+    let mut world = World::new();
+    let config = world.config(0, 1);
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    let giver = prover(Role::Mount).grant.expect("it has proved one");
+    let ticket = giver.ticket(Caller::alone(4321, 4321), "", 60);
+    let peer = Peer {
+        grant: Some(ticket.expect("it may")),
+        ..prover(Role::Mount)
+    };
+    let mut tester = Tester::of(&mut host, 1, peer);
+    let op = Op::Create {
+        parent: tester.root,
+        name: b"mine".as_slice().into(),
+        mode: 0o644,
+        exclusive: false,
+    };
+    let request = Request {
+        caller: Some(Caller::alone(1234, 1234)),
+        ..tester.request(op, 0)
+    };
+    assert!(host.receive(tester.conn, request.clone(), &[]));
+    let made = tester.take(&mut host, &request).0;
+    assert!(matches!(made, Ok(Outcome::Attr(attr)) if attr.uid == 4321));
+    let drained = tester.call(&mut host, Op::Drain { undo: true });
+    assert_eq!(drained.err(), Some(Status::Errno(Errno::EPERM.0)));
 }
 
 #[test]

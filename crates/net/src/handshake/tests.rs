@@ -3,7 +3,7 @@
 use super::*;
 use crate::frames::{FrameReader, Step};
 use tidegate_wire::frame::encode_request;
-use tidegate_wire::{Op, Request, Role};
+use tidegate_wire::{Caller, Op, Request, Role};
 
 fn site(bytes: &str) -> SiteSecret {
     SiteSecret::of_bytes(bytes.into()).expect("it is long enough")
@@ -18,6 +18,7 @@ fn expiring(expires: u64) -> Grant {
         role: Role::Operator,
         name: "ann".into(),
         expires: Some(expires),
+        by: None,
     }
 }
 
@@ -93,6 +94,62 @@ fn a_derived_secret_proves_its_grant_until_it_expires() {
 }
 
 #[test]
+fn a_ticket_proves_its_user_while_its_giver_could() {
+    let right = site("open sesame, please");
+    let taken = |secret: &Secret, now| {
+        let (initiator, greeting) = Initiator::begin(secret, Encryption::On);
+        let sites = std::slice::from_ref(&right);
+        let accepted = accept(sites, Encryption::On, now, &greeting)?;
+        assert!(initiator.finish(&accepted.answer).is_ok());
+        Ok(accepted.grant)
+    };
+    let mount = Grant {
+        role: Role::Mount,
+        ..expiring(100)
+    };
+    let mount = right.derive(mount).expect("the grant is right");
+    let user = || Caller::alone(1000, 100);
+    let ticket = mount.ticket(user(), "", 90).expect("it may");
+    let grant = taken(&ticket, 89).expect("the ticket is right");
+    assert_eq!(grant, ticket.grant);
+    assert_eq!(taken(&ticket, 90), Err(Refusal::Expired));
+    let longer = mount.ticket(user(), "", 900).expect("it may");
+    assert_eq!(taken(&longer, 100), Err(Refusal::Expired));
+    let of_site = secret(&right).ticket(user(), "io1", 90).expect("it may");
+    assert_eq!(taken(&of_site, 89), Ok(of_site.grant.clone()));
+    // Who has a ticket can make of it neither another's nor a longer one, nor the mount's own
+    // proof; and a key that no site has given makes none either.
+    let other_giver = site("another secret, not it").derive(mount.grant.clone());
+    let other_giver = other_giver.expect("the grant is right");
+    let forged = |grant: Grant| Secret {
+        grant,
+        ..ticket_of(&mount, 90)
+    };
+    for forged in [
+        forged(
+            mount
+                .ticket(Caller::alone(1001, 100), "", 90)
+                .expect("it may")
+                .grant,
+        ),
+        forged(longer.grant.clone()),
+        forged(mount.grant.clone()),
+        forged(of_site.grant.clone()),
+        Secret {
+            forwarders: ticket.forwarders,
+            ..other_giver.ticket(user(), "", 90).expect("it may")
+        },
+    ] {
+        assert_eq!(taken(&forged, 0), Err(Refusal::Secret));
+    }
+}
+
+fn ticket_of(giver: &Secret, expires: u64) -> Secret {
+    let user = Caller::alone(1000, 100);
+    giver.ticket(user, "", expires).expect("it may")
+}
+
+#[test]
 fn two_secrets_are_valid_while_they_are_changed() {
     let sites = [
         site("the new secret of the site"),
@@ -115,6 +172,7 @@ fn who_has_a_derived_secret_or_none_cannot_pose_as_a_forwarder() {
         role: Role::Mount,
         name: "cn1".into(),
         expires: None,
+        by: None,
     };
     let node = right.derive(node).expect("the grant is right");
     let (initiator, greeting) = Initiator::begin(&node, Encryption::Off);

@@ -55,7 +55,7 @@ impl Session {
 
     fn proved(&mut self, sink: &mut RequestSink, site: SiteId, grant: Grant) {
         self.unproved = false;
-        self.proof = Some((site, grant.expires));
+        self.proof = Some((site, grant.ends()));
         let (role, name) = (grant.role.name(), &*grant.name);
         debug!(peer = self.peer, role, name, "a secret was proved");
         sink.messages.push(ToLoop::Proved(self.id, grant));
