@@ -7,6 +7,7 @@ use crate::target::Target;
 use crate::view;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,6 +20,12 @@ use tidegate_server::{PidFile, log_to_stderr};
 
 /// How long a mount may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a ticket is good, in seconds, if nothing else is said: a user who has lost a group has
+/// lost it everywhere after less than a minute.
+const TICKET_S: u64 = 45;
+/// The shortest leaves a client time to take the next one.
+const TICKET_S_ALLOWED: RangeInclusive<u64> = 3..=3_600;
 
 /// Mount the forwarders' files.
 #[derive(clap::Args)]
@@ -34,6 +41,10 @@ pub struct Mount {
     /// Let other users in as well; a mount by root always does
     #[arg(long)]
     allow_other: bool,
+    /// How long the tickets are good by which users of root's mount reach forwarders of other nodes
+    /// past it, in seconds; 0: there are none
+    #[arg(long, value_name = "N", default_value_t = TICKET_S, value_parser = ticket_s)]
+    ticket_s: u64,
     /// Stay in the foreground until SIGTERM or SIGINT
     #[arg(long)]
     foreground: bool,
@@ -72,7 +83,13 @@ impl Mount {
         let view = self.view.as_deref();
         let view = view.map(|name| view::find(client.clone(), &found, name));
         let view = view.transpose()?;
-        let mounted = mount(&client, &self.point, self.allow_other, view.as_ref())?;
+        let mounted = mount_with(
+            &client,
+            &self.point,
+            self.allow_other,
+            view.as_ref(),
+            Duration::from_secs(self.ticket_s),
+        )?;
         let written = |path: &PathBuf| {
             let written = PidFile::write(path);
             written.map_err(|error| Fail::usage(format!("{}: {error}", path.display())))
@@ -198,6 +215,13 @@ fn wait(mounted: Mounted, mut signals: Signals) -> Result<(), Fail> {
     })
 }
 
+fn ticket_s(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok();
+    let allowed = seconds.filter(|it| *it == 0 || TICKET_S_ALLOWED.contains(it));
+    let (least, most) = (TICKET_S_ALLOWED.start(), TICKET_S_ALLOWED.end());
+    allowed.ok_or_else(|| format!("must be 0, or from {least} to {most}"))
+}
+
 /// Mounts a client's files, or those of a view. Root mounts for everybody: the forwarder acts as
 /// each caller.
 pub fn mount(
@@ -206,14 +230,26 @@ pub fn mount(
     allow_other: bool,
     view: Option<&View>,
 ) -> Result<Mounted, Fail> {
+    let ticket_life = Duration::from_secs(TICKET_S);
+    mount_with(client, point, allow_other, view, ticket_life)
+}
+
+fn mount_with(
+    client: &Arc<Client>,
+    point: &Path,
+    allow_other: bool,
+    view: Option<&View>,
+    ticket_life: Duration,
+) -> Result<Mounted, Fail> {
     let options = MountOptions {
         path: point.to_path_buf(),
         allow_other: allow_other || rustix::process::geteuid().is_root(),
-        name: "tidegate".to_string(),
+        name: processes::MOUNT_SOURCE.to_string(),
         directory: view
             .map(|view| view.directory.clone().into())
             .unwrap_or_default(),
         application: view.map(|view| view.name.clone()),
+        ticket_life,
     };
     tidegate_mount::mount(client.clone(), options).map_err(Fail::runtime)
 }

@@ -14,6 +14,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidegate_server::PidFile;
 
+/// What mounts of forwarders call themselves towards the kernel.
+pub const MOUNT_SOURCE: &str = "tidegate";
+
 /// Between two looks at whether something has happened.
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -63,11 +63,19 @@ pub struct Run {
 impl Run {
     /// Runs the program; its exit code is the command's.
     pub fn perform(self) -> Result<ExitCode, Fail> {
+        let launcher = Launcher::of(&self.program[0]);
+        if self.view.is_none()
+            && let Some(point) = self.target.find()?.told_by
+        {
+            // Root's mount serves everything, whether forwarders take this user's programs or not.
+            let app = App::choose(self.app.as_deref(), launcher);
+            let error = self.command(None, &point, &app).exec();
+            return Err(cannot_run(&self.program[0], &error));
+        }
         let (found, client) = self.target.connect(None)?;
         let view = self.view.as_deref();
         let view = view.map(|name| view::find(client.clone(), &found, name));
         let view = view.transpose()?;
-        let launcher = Launcher::of(&self.program[0]);
         let app = App::choose(self.view.as_deref().or(self.app.as_deref()), launcher);
         let export = found.export.clone();
         let export = export.map(|export| inside(export, view.as_ref()));

@@ -23,6 +23,9 @@ pub struct ClientFile {
     /// File with a secret, for TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
+    /// Where a mount of root is that gives its users tickets, for TCP without a secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tickets: Option<PathBuf>,
     /// The least protection of what clients and forwarders send each other over TCP: `on`,
     /// `integrity` or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,6 +42,9 @@ pub struct ClientFile {
     /// Where the files are mounted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount: Option<PathBuf>,
+    /// The mount of root that has told all this, where no file has.
+    #[serde(skip)]
+    pub told_by: Option<PathBuf>,
 }
 
 impl ClientFile {
@@ -65,6 +71,7 @@ impl ClientFile {
 #[derive(Clone, Debug)]
 pub struct StateDir {
     path: PathBuf,
+    is_named: bool,
     /// The directory, once it was found to be this user's.
     opened: OnceLock<Arc<OwnedFd>>,
 }
@@ -90,9 +97,15 @@ impl StateDir {
             std::env::temp_dir().join(format!("tidegate-{}", uid.as_raw()))
         };
         StateDir {
+            is_named: given.is_some() || variable(STATE_DIR).is_some(),
             path: std::path::absolute(&path).unwrap_or(path),
             opened: OnceLock::new(),
         }
+    }
+
+    /// Whether the user has named it.
+    pub fn is_named(&self) -> bool {
+        self.is_named
     }
 
     /// Makes the directory, for this user only. Fails if it is there and not this user's alone.

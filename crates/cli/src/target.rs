@@ -1,5 +1,7 @@
 //! Which forwarders a command talks to.
 
+mod here;
+
 use crate::fail::Fail;
 use crate::state::{ClientFile, StateDir};
 use std::path::PathBuf;
@@ -11,7 +13,8 @@ use tidegate_client::{Client, Encryption, Options};
 /// Beside `client.toml`.
 const NAMES: &str = "applications";
 
-/// Which forwarders to use: those named, else those of a file, else those of `tidegate up`.
+/// Which forwarders to use: those named, else those of a file, else those of `tidegate up`, else
+/// those of a mount of root on this node.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Target {
     /// Addresses, such as tcp:io1:4600; one forwarder that is alive tells of the others. @FILE: a
@@ -56,6 +59,10 @@ impl Target {
             ClientFile::read(path)?
         } else if state_dir.enter()? && state_dir.inside(&state).exists() {
             state_dir.read_client_file()?
+        } else if !state_dir.is_named()
+            && let Some(found) = here::of_mount()?
+        {
+            found
         } else {
             let place = state_dir.path().display();
             return Err(Fail::usage(format!(
@@ -65,6 +72,7 @@ impl Target {
         };
         if self.secret_file.is_some() {
             found.secret_file.clone_from(&self.secret_file);
+            found.tickets = None;
         }
         if self.encryption.is_some() {
             found.encryption.clone_from(&self.encryption);
@@ -122,6 +130,7 @@ pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client
     let mut options = Options::new(&found.forwarders);
     options.timeout = limit.unwrap_or(options.timeout);
     options.secret_file.clone_from(&found.secret_file);
+    options.tickets.clone_from(&found.tickets);
     if let Some(name) = &found.encryption {
         options.encryption = Encryption::from_name(name).ok_or_else(|| {
             let names = Encryption::ALL.map(Encryption::name).join(", ");

@@ -7,6 +7,7 @@
 mod data;
 mod files;
 mod names;
+mod tickets;
 
 pub use self::data::{Pending, Room};
 pub use self::files::OpenFile;

@@ -232,7 +232,8 @@ impl Core {
             Input::Application { app, application } => self.application(app, application),
             Input::Told { handle, path } => self.told_path(handle, &path),
             Input::Forget { handle } => self.names.forget(handle),
-            Input::Shutdown => self.shutdown(),
+            Input::Shutdown => self.shutdown(Errno::IO),
+            Input::Barred => self.shutdown(Errno::KEYEXPIRED),
         }
     }
 
@@ -324,16 +325,24 @@ impl Core {
         self.outputs.push_back(Output::Log { text });
     }
 
-    fn shutdown(&mut self) {
+    /// Ends all calls with `errno`; with EIO those of which nobody knows whether they took effect.
+    fn shutdown(&mut self, errno: Errno) {
         if self.ending.is_some() {
             return;
         }
+        let requests = self.requests.values();
+        let doubted: BTreeSet<CallId> = requests.filter_map(|it| it.doubted()).collect();
         let calls: Vec<CallId> = self.calls.keys().copied().collect();
         for id in calls
             .into_iter()
             .chain(std::mem::take(&mut self.unrouted).into_keys())
         {
-            self.done(id, Err(Errno::IO));
+            let errno = if doubted.contains(&id) {
+                Errno::IO
+            } else {
+                errno
+            };
+            self.done(id, Err(errno));
         }
         self.calls.clear();
         self.requests.clear();

@@ -14,10 +14,12 @@ mod leader;
 mod shared;
 mod sockets;
 mod start;
+mod tickets;
 mod waiter;
 
 use crate::application::app_id;
 use crate::core::{Answer, Application, Call, CallId, Errno, Input, Operation, Served};
+use crate::options::Options;
 use crate::wire::{Attr, Extent, Handle, LockFamily, Op};
 pub(crate) use arena::Piece;
 use bytes::Bytes;
@@ -75,6 +77,8 @@ pub(crate) struct Host {
     pub(crate) root: Attr,
     /// A line of options with which another process of this machine reaches the same forwarders.
     pub(crate) reached: String,
+    /// What it was made with.
+    pub(crate) options: Options,
     /// Addresses of the list that the client left out, with the reason; one line each.
     pub(crate) left_out: Vec<String>,
     app: u64,
@@ -302,7 +306,8 @@ impl Host {
             Op::Read { extents, .. } => extents.bytes(),
             _ => payload.len() as u64,
         };
-        let permit = self.shared.budget.take(guard, bytes, waiter, until)?;
+        let permit = self.shared.budget.take(guard, bytes, waiter, until);
+        let permit = permit.map_err(|errno| self.shared.why_ended().unwrap_or(errno))?;
         let payload = match op {
             Op::Write { .. } => self.placed(payload),
             _ => payload,

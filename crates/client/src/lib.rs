@@ -14,9 +14,11 @@ pub mod collective;
 pub mod core;
 mod driver;
 pub mod fs;
+mod fuse_mounts;
 mod list;
 mod options;
 pub mod shortcut;
+mod ticket;
 
 pub use self::core::Application;
 pub use api::{
@@ -26,6 +28,7 @@ pub use api::{
 pub use application::{app_id, application_name_from_env, job_from_env, project_from_env};
 pub use bytes::Bytes;
 pub use collective::Collective;
+pub use fuse_mounts::{FuseMount, fuse_mounts};
 pub use options::EmbeddedOptions;
 pub use tidegate_net::Encryption;
 pub use tidegate_wire as wire;

@@ -27,6 +27,10 @@ pub struct Options {
     /// File that holds the site's secret or a derived one, for TCP. It is read again at each
     /// connection.
     pub secret_file: Option<PathBuf>,
+    /// Where a mount of root is, which gives the client tickets of its user, for TCP. A ticket is
+    /// short-lived; the client takes the next one in time. If it gets none, all calls end with
+    /// `EKEYEXPIRED`, or with EIO where nobody knows whether they took effect.
+    pub tickets: Option<PathBuf>,
     /// The least protection of what the client and forwarders of other nodes send each other, where
     /// there is a secret. A forwarder may want more. Default: encrypted and authenticated.
     pub encryption: Encryption,
@@ -115,6 +119,7 @@ impl Default for Options {
             forwarders: Vec::new(),
             export: None,
             secret_file: None,
+            tickets: None,
             encryption: Encryption::default(),
             timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(3),
@@ -155,7 +160,7 @@ impl Options {
     /// assert_eq!(options.timeout.as_secs(), 30);
     /// ```
     ///
-    /// The settings are `export` (in hex), `secret` (file), `timeout_s`,
+    /// The settings are `export` (in hex), `secret` (file), `tickets` (mount point), `timeout_s`,
     /// `connect_timeout_s`, `payload_max`, `connections`,
     /// `pipelining` (`none`, `serial` or `parallel`), `pipeline_bytes`,
     /// `in_flight_bytes_max`, `shared_memory_bytes`, `coalesce_bytes`, `name` and `application`.
@@ -176,6 +181,17 @@ impl Options {
     /// A line for [`from_text`](Options::from_text) with which another process of this machine
     /// reaches the same forwarders.
     pub(crate) fn to_text(&self) -> String {
+        let secret = self.secret_file.as_ref().map(|path| {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            format!("secret={}", path.display())
+        });
+        let tickets = self.tickets.as_ref();
+        let tickets = tickets.map(|point| format!("tickets={}", point.display()));
+        self.to_text_by(secret.or(tickets).as_deref())
+    }
+
+    /// The line for a process that proves itself with what the setting `proof` says.
+    pub(crate) fn to_text_by(&self, proof: Option<&str>) -> String {
         let absolute = |address: &String| match address.strip_prefix("unix:") {
             Some(path) => {
                 let path = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
@@ -185,9 +201,8 @@ impl Options {
         };
         let addresses: Vec<String> = self.forwarders.iter().map(absolute).collect();
         let mut text = addresses.join(",");
-        if let Some(path) = &self.secret_file {
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            let _ = write!(text, ";secret={}", path.display());
+        if let Some(proof) = proof {
+            let _ = write!(text, ";{proof}");
             if self.encryption != Encryption::default() {
                 let _ = write!(text, ";encryption={}", self.encryption.name());
             }
@@ -215,6 +230,7 @@ impl Options {
                 self.export = Some(ExportId(export));
             }
             "secret" => self.secret_file = Some(PathBuf::from(value)),
+            "tickets" => self.tickets = Some(PathBuf::from(value)),
             "encryption" => self.encryption = Encryption::from_name(value).ok_or_else(wrong)?,
             "timeout_s" => self.timeout = Duration::from_secs(number()?),
             "connect_timeout_s" => self.connect_timeout = Duration::from_secs(number()?),
@@ -286,15 +302,18 @@ pub enum ConnectError {
     Unknown(String),
     /// A setting of [`Options::from_text`] is unknown or out of its range.
     #[error(
-        "setting {0:?} is not understood; there are export, secret, encryption (on, integrity or \
-         off), timeout_s, connect_timeout_s, payload_max, connections (from 1 to 64), pipelining \
-         (none, serial or parallel), pipeline_bytes (from 4096), in_flight_bytes_max, \
-         shared_memory_bytes, coalesce_bytes, name and application"
+        "setting {0:?} is not understood; there are export, secret, tickets (a mount point), \
+         encryption (on, integrity or off), timeout_s, connect_timeout_s, payload_max, connections \
+         (from 1 to 64), pipelining (none, serial or parallel), pipeline_bytes (from 4096), \
+         in_flight_bytes_max, shared_memory_bytes, coalesce_bytes, name and application"
     )]
     Setting(String),
     /// The secret cannot be used.
     #[error("secret file {0} {1}")]
     Secret(PathBuf, SecretError),
+    /// The mount gives no ticket.
+    #[error("no ticket of the mount {0}: {1}")]
+    Ticket(PathBuf, std::io::Error),
     /// Nobody answers.
     #[error(
         "no forwarder answers ({0}); is it running? \
@@ -318,6 +337,14 @@ mod tests {
         let line = "unix:/run/a.sock,tcp:node7:7000;secret=/etc/tidegate/secret;timeout_s=30";
         let options = Options::from_text(line).expect("a good line");
         assert_eq!(options.to_text(), line);
+        // Whoever cannot read the secret takes tickets.
+        let by_tickets = options.to_text_by(Some("tickets=/mnt/a b"));
+        let options = Options::from_text(&by_tickets).expect("a good line");
+        assert_eq!(options.tickets.as_deref(), Some("/mnt/a b".as_ref()));
+        assert_eq!(
+            (&options.secret_file, options.to_text()),
+            (&None, by_tickets)
+        );
         let more = format!("{line};pipelining=serial;pipeline_bytes=262144");
         let options = Options::from_text(&more).expect("a good line");
         assert_eq!(options.pipelining, Pipelining::Serial);

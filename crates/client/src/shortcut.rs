@@ -5,7 +5,13 @@
 //! ENOTTY.
 
 use crate::collective::HINT_LEN;
+use crate::fuse_mounts::fuse_mounts;
 use crate::wire::Handle;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
 
 /// Bytes of the answer.
 pub const ANSWER_LEN: usize = 4096;
@@ -27,6 +33,13 @@ pub const NAME_LEN: usize = 256;
 /// Names the application of the caller (`_IOW(0xf7, 4, ...)`), for the file of the call and for
 /// every file that the caller opens from now on.
 pub const APPLICATION: u32 = 1 << 30 | (NAME_LEN as u32) << 16 | 0xf7 << 8 | 4;
+
+/// Bytes of the answer with a ticket.
+pub const TICKET_LEN: usize = 4096;
+
+/// Asks for a ticket of the calling user (`_IOR(0xf7, 5, ...)`), by which a program of the user's
+/// reaches forwarders of other nodes for a while.
+pub const TICKET: u32 = 2 << 30 | (TICKET_LEN as u32) << 16 | 0xf7 << 8 | 5;
 
 /// First bytes of an answer, which also say how the others are to be read.
 const MAGIC: [u8; 8] = *b"tidegat2";
@@ -109,6 +122,51 @@ impl Answer {
             name: String::from_utf8(name.to_vec()).ok()?,
             path: rest[..path_len].to_vec(),
         })
+    }
+}
+
+/// A line for [`Options::from_text`](crate::Options::from_text), by which this process reaches the
+/// forwarders of the mount at this directory, which root or this user must serve.
+pub fn reached(mount: &Path) -> io::Result<String> {
+    let bytes = asked::<ANSWER_LEN>(mount, COMMAND, None)?;
+    let answer = Answer::decode(&*bytes);
+    let answer = answer.ok_or_else(|| io::Error::other("it does not tell of its forwarders"))?;
+    Ok(answer.forwarders)
+}
+
+/// The answer of the mount at a directory to a call that returns `LEN` bytes. `place` moves the
+/// descriptor that this needs for a moment.
+pub(crate) fn asked<const LEN: usize>(
+    mount: &Path,
+    command: u32,
+    place: Option<fn(OwnedFd) -> OwnedFd>,
+) -> io::Result<Box<[u8; LEN]>> {
+    assert_eq!(
+        command >> 16 & 0x3fff,
+        LEN as u32,
+        "the bytes that the call says"
+    );
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(mount, flags, Mode::empty())?;
+    let directory = match place {
+        Some(place) => place(directory),
+        None => directory,
+    };
+    let device = rustix::fs::fstat(&directory)?.st_dev;
+    let device = (rustix::fs::major(device) == 0).then(|| rustix::fs::minor(device).into());
+    let mounts = fuse_mounts();
+    let mut here = mounts.iter().filter(|it| Some(it.device) == device);
+    if !here.any(|it| it.is_trusted()) {
+        return Err(io::Error::other(
+            "no mount of root or of this user is there",
+        ));
+    }
+    let mut bytes = Box::new([0u8; LEN]);
+    // SAFETY: the command says how much is written, for which there is room.
+    let done = unsafe { libc::ioctl(directory.as_raw_fd(), command as _, bytes.as_mut_ptr()) };
+    match done {
+        0 => Ok(bytes),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

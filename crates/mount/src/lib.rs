@@ -16,10 +16,11 @@ mod fs;
 pub use fs::Forwarders;
 pub use fuse::MountError;
 
-use fs::{ClientForwarders, RemoteFiles};
+use fs::{ClientForwarders, RemoteFiles, Tickets};
 use fuse::{Limits, MountSettings, Serving, Session};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_client::wire::Attr;
 use tidegate_client::{Client, Context, Errno};
 
@@ -37,6 +38,9 @@ pub struct MountOptions {
     pub directory: PathBuf,
     /// The application for which everything on this mount counts; None: each program's own.
     pub application: Option<String>,
+    /// How long the tickets are good by which users of root's mount reach forwarders of other nodes
+    /// past it; zero: there are none.
+    pub ticket_life: Duration,
 }
 
 /// Mounts the client's files. A mount started by root passes on each caller's user and groups; any
@@ -48,7 +52,21 @@ pub fn mount(client: Arc<Client>, options: MountOptions) -> Result<Mounted, Moun
         directory: options.directory.clone(),
         error: error.into(),
     })?;
-    mount_over(Arc::new(ClientForwarders { client, root }), options)
+    let is_root = rustix::process::geteuid().is_root();
+    let gives = is_root && !options.ticket_life.is_zero();
+    let point = std::path::absolute(&options.path).ok();
+    let reached = point.filter(|_| gives);
+    let reached = reached.and_then(|point| client.reached_by_tickets(&point));
+    let tickets = reached.map(|reached| Tickets {
+        reached,
+        life: options.ticket_life,
+    });
+    let forwarders = ClientForwarders {
+        client,
+        root,
+        tickets,
+    };
+    mount_over(Arc::new(forwarders), options)
 }
 
 /// The directory of the export that is mounted.
@@ -81,6 +99,7 @@ pub fn mount_over(
         name,
         application,
         directory: _,
+        ticket_life: _,
     } = options;
     // A longer write than the forwarders take in one piece could not be appended in one piece.
     let write_max = forwarders.payload_max();

@@ -2,7 +2,7 @@
 //! it. `hooks.rs` has those that open and close descriptors.
 
 use crate::intercept;
-use crate::state::{self, Intercepted, Kind, Mode};
+use crate::state::{self, Intercepted, Kind, Mode, State};
 use libc::{c_int, c_void, iovec, off_t};
 use std::sync::atomic::Ordering;
 use tidegate_client::{Bytes, Client, Context, Errno};
@@ -163,11 +163,11 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
             return Done::NotOurs;
         }
         if way == Way::Write && file.allows.appends {
-            return append(&file, &memory, fd, at);
+            return append(state, &file, &memory, fd, at);
         }
         let done = match at {
-            Some(at) => at_place(way, &file, &memory, at),
-            None => at_offset(way, &file, &memory, fd),
+            Some(at) => at_place(way, (state, &file), &memory, at),
+            None => at_offset(way, (state, &file), &memory, fd),
         };
         if matches!(done, Done::Failed(_)) {
             // Whatever is wrong here, the file goes through the mount from now on.
@@ -179,7 +179,13 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
 
 /// Appends. The forwarder knows where the file ends; the kernel does not, because it has not seen
 /// the writes past its end.
-fn append(file: &Intercepted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>) -> Done {
+fn append(
+    state: &State,
+    file: &Intercepted,
+    memory: &Memory<'_>,
+    fd: c_int,
+    at: Option<off_t>,
+) -> Done {
     let client = file.open.client();
     if memory.len > client.payload_max() as usize {
         intercept::refresh(fd);
@@ -200,6 +206,11 @@ fn append(file: &Intercepted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>)
         // The append was not done: no forwarder knows the file, or none lets this user write it,
         // who has it open all the same.
         Err(Errno(libc::ESTALE | libc::EACCES)) => Done::NotOurs,
+        Err(Errno::KEYEXPIRED) => {
+            intercept::expired(state, file);
+            intercept::refresh(fd);
+            Done::NotOurs
+        }
         Err(errno) => Done::Failed(errno),
     }
 }
@@ -207,7 +218,12 @@ fn append(file: &Intercepted, memory: &Memory<'_>, fd: c_int, at: Option<off_t>)
 /// Reads or writes at the descriptor's offset. It belongs to the open file description, which
 /// several processes may share. So this function first moves the offset by the whole length, in one
 /// step, and then moves it back by what was not read or written.
-fn at_offset(way: Way, file: &Intercepted, memory: &Memory<'_>, fd: c_int) -> Done {
+fn at_offset(
+    way: Way,
+    (state, file): (&State, &Intercepted),
+    memory: &Memory<'_>,
+    fd: c_int,
+) -> Done {
     let len = memory.len as off_t;
     // SAFETY: plain numbers. A FUSE file's offset is moved without asking the mount.
     let end = unsafe { libc::lseek64(fd, len, libc::SEEK_CUR) };
@@ -215,7 +231,7 @@ fn at_offset(way: Way, file: &Intercepted, memory: &Memory<'_>, fd: c_int) -> Do
         // The offset cannot be moved, or was not: the kernel reports why.
         return Done::NotOurs;
     }
-    let done = at_place(way, file, memory, end - len);
+    let done = at_place(way, (state, file), memory, end - len);
     let moved = match &done {
         Done::Moved(moved) => *moved as off_t,
         _ => 0,
@@ -227,7 +243,12 @@ fn at_offset(way: Way, file: &Intercepted, memory: &Memory<'_>, fd: c_int) -> Do
     done
 }
 
-fn at_place(way: Way, file: &Intercepted, memory: &Memory<'_>, at: off_t) -> Done {
+fn at_place(
+    way: Way,
+    (state, file): (&State, &Intercepted),
+    memory: &Memory<'_>,
+    at: off_t,
+) -> Done {
     let Some(place) = u64::try_from(at)
         .ok()
         .filter(|_| at.checked_add(memory.len as off_t).is_some())
@@ -255,6 +276,10 @@ fn at_place(way: Way, file: &Intercepted, memory: &Memory<'_>, at: off_t) -> Don
             }
             Err(errno) if is_final(errno) && done == 0 => return Done::Failed(errno),
             Err(errno) if is_final(errno) => break,
+            Err(Errno::KEYEXPIRED) => {
+                intercept::expired(state, file);
+                return Done::NotOurs;
+            }
             // The mount knows files that forwarders have forgotten by name, and tells them; for
             // everything else it has the last word. What was moved is moved again, to the same
             // place.
@@ -311,6 +336,10 @@ pub(crate) fn sync(fd: c_int, data_only: bool) -> Result<(), Errno> {
         let (client, handle) = (file.open.client(), file.open.handle());
         match client.fsync(&file.context, handle, data_only) {
             Err(Errno(libc::ESTALE)) => Ok(()),
+            Err(Errno::KEYEXPIRED) => {
+                intercept::expired(state, &file);
+                Ok(())
+            }
             result => result,
         }
     })

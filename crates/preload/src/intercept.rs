@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_client::shortcut::{ANSWER_LEN, Answer, COMMAND};
 use tidegate_client::{Application, Client, Context, EmbeddedOptions, Options};
-use tidegate_client::{job_from_env, project_from_env};
+use tidegate_client::{fuse_mounts, job_from_env, project_from_env};
 
 /// The library intercepts a file with this data call on it. So files that a program reads with one
 /// call, or of which it reads only the head, cost no more than on the mount.
@@ -151,22 +151,10 @@ pub(crate) fn is_on_mount(state: &State, fd: c_int, device: u64) -> bool {
 }
 
 /// Whether root or this user serves the FUSE file system. The library must trust the server's
-/// answer, because it names addresses and the file of the secret.
+/// answer, because it names addresses and where a secret or tickets are.
 fn is_trusted(device: u64) -> bool {
-    let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else {
-        return false;
-    };
-    let number = format!("0:{device}");
-    // SAFETY: it cannot fail.
-    let user = unsafe { libc::geteuid() };
-    mounts.lines().any(|line| {
-        let is_it = line.split(' ').nth(2) == Some(&number);
-        let owner = line.rsplit(',').find_map(|part| {
-            let (_, part) = part.split_once("user_id=")?;
-            part.parse::<u32>().ok()
-        });
-        is_it && owner.is_some_and(|owner| owner == 0 || owner == user)
-    })
+    let mut mounts = fuse_mounts().into_iter();
+    mounts.any(|mount| mount.device == device && mount.is_trusted())
 }
 
 /// Asks the mount which file this is, and how to reach its forwarders.
@@ -227,7 +215,7 @@ fn intercept(state: &State, fd: c_int, identity: Identity) -> Option<Intercepted
         path,
         ..
     } = ask(fd)?;
-    let client = connected(state, forwarders)?;
+    let client = connected(state, forwarders, identity.0)?;
     if !name.is_empty() {
         let variable = |name: &str| std::env::var(name).ok();
         client.name_application(Application {
@@ -257,8 +245,9 @@ fn intercept(state: &State, fd: c_int, identity: Identity) -> Option<Intercepted
     })
 }
 
-/// The client for these forwarders. The library tries once to connect it.
-fn connected(state: &State, forwarders: String) -> Option<Arc<Client>> {
+/// The client for these forwarders, of which the mount with this device has told. The library tries
+/// once to connect it.
+fn connected(state: &State, forwarders: String, device: u64) -> Option<Arc<Client>> {
     let mut connections = lock(&state.connections);
     if let Some(known) = connections.get(&forwarders) {
         return known.clone();
@@ -266,6 +255,11 @@ fn connected(state: &State, forwarders: String) -> Option<Arc<Client>> {
     let connect = || {
         let mut options = Options::from_text(&forwarders).ok()?;
         options.connect_timeout = CONNECT_MAX;
+        if let Some(told) = &mut options.tickets {
+            // In a container the mount may be elsewhere than its process says.
+            let here = fuse_mounts().into_iter().find(|it| it.device == device);
+            *told = here?.point;
+        }
         options.embedded = EmbeddedOptions {
             thread_begins: Some(state::stay_inside),
             place: Some(state::place),
@@ -275,6 +269,33 @@ fn connected(state: &State, forwarders: String) -> Option<Arc<Client>> {
     let made = state::as_client(connect);
     connections.insert(forwarders, made.clone());
     made
+}
+
+/// Leaves all files to the kernel that were served by the client of this one, because forwarders
+/// take that client no longer. Says so, once in the process.
+#[cold]
+pub(crate) fn expired(state: &State, file: &Intercepted) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let over = file.open.client();
+    let mut files = state.files.write().unwrap_or_else(PoisonError::into_inner);
+    let is_over = |it: &Intercepted| Arc::ptr_eq(it.open.client(), over);
+    let (gone, kept): (Vec<_>, Vec<_>) = files.drain().partition(|(_, it)| is_over(it));
+    files.extend(kept);
+    drop(files);
+    for (fd, _) in &gone {
+        state::set_kind(*fd, Kind::Foreign);
+    }
+    for known in lock(&state.connections).values_mut() {
+        // Nobody connects it again.
+        known.take_if(|client| Arc::ptr_eq(client, over));
+    }
+    drop(gone);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        libc_next::say(
+            b"tidegate: the ticket of this node's mount has expired and there is no other; the \
+              mount serves this program\n",
+        );
+    }
 }
 
 /// Leaves the file to the kernel from now on, under all its descriptors.

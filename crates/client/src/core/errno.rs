@@ -21,12 +21,14 @@ impl Errno {
     pub const INVAL: Errno = Errno(Linux::INVAL.raw_os_error());
     pub const IO: Errno = Errno(Linux::IO.raw_os_error());
     pub const ISDIR: Errno = Errno(Linux::ISDIR.raw_os_error());
+    pub const KEYEXPIRED: Errno = Errno(Linux::KEYEXPIRED.raw_os_error());
     pub const LOOP: Errno = Errno(Linux::LOOP.raw_os_error());
     pub const MSGSIZE: Errno = Errno(Linux::MSGSIZE.raw_os_error());
     pub const NAMETOOLONG: Errno = Errno(Linux::NAMETOOLONG.raw_os_error());
     pub const NOENT: Errno = Errno(Linux::NOENT.raw_os_error());
     pub const NOTCONN: Errno = Errno(Linux::NOTCONN.raw_os_error());
     pub const NOTDIR: Errno = Errno(Linux::NOTDIR.raw_os_error());
+    pub const NOTTY: Errno = Errno(Linux::NOTTY.raw_os_error());
     pub const OPNOTSUPP: Errno = Errno(Linux::OPNOTSUPP.raw_os_error());
     pub const PERM: Errno = Errno(Linux::PERM.raw_os_error());
     pub const PROTO: Errno = Errno(Linux::PROTO.raw_os_error());

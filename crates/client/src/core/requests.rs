@@ -184,6 +184,16 @@ impl Pending {
         !self.abandoned || self.releases() || (self.op.mutates() && self.sent)
     }
 
+    /// The call of a change that a forwarder may have made, and that would not be the same made
+    /// twice.
+    pub(super) fn doubted(&self) -> Option<CallId> {
+        match (self.purpose, &self.op) {
+            (_, Op::Write { .. }) => None,
+            (Purpose::Part { call, .. }, op) if self.sent && op.mutates() => Some(call),
+            _ => None,
+        }
+    }
+
     /// Whether the request only gives something back.
     pub(super) fn releases(&self) -> bool {
         match &self.op {

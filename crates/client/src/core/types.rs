@@ -198,6 +198,9 @@ pub enum Input {
     },
     /// The host ends the client: calls end with EIO, sessions with goodbye.
     Shutdown,
+    /// Forwarders take the client no longer: calls end with EKEYEXPIRED, or with EIO where nobody
+    /// knows whether they took effect; else as with `Shutdown`.
+    Barred,
 }
 
 /// What the core asks the host to do.
@@ -261,7 +264,7 @@ pub enum Output {
         /// The line.
         text: String,
     },
-    /// The core has ended after [`Input::Shutdown`]; no output follows.
+    /// The core has ended after [`Input::Shutdown`] or [`Input::Barred`]; no output follows.
     Ended,
 }
 

@@ -70,6 +70,15 @@ impl LeaderFollower {
         }
     }
 
+    /// Ends what serves the sockets besides this thread, which is the I/O thread and has done its
+    /// work.
+    pub(crate) fn thread_ends(&self) {
+        let sockets = self.sockets.lock();
+        sockets
+            .unwrap_or_else(PoisonError::into_inner)
+            .thread_ends();
+    }
+
     /// Runs the I/O thread until the client has ended.
     pub(crate) fn run(&self, shared: &Shared) {
         let mut goodbye_until = None;

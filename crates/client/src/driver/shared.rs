@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     start: Instant,
     /// Set before the core ends.
     closed: AtomicBool,
+    /// Set before that, where it ends because forwarders take this client no longer.
+    barred: AtomicBool,
 }
 
 /// Everything that the lock guards.
@@ -159,6 +161,7 @@ impl Shared {
             waker: Arc::new(waker),
             start: Instant::now(),
             closed: AtomicBool::new(false),
+            barred: AtomicBool::new(false),
         }
     }
 
@@ -172,14 +175,20 @@ impl Shared {
         at.saturating_duration_since(self.start).as_nanos() as u64
     }
 
-    /// Locks the state for a call; EIO once the client has ended, even by a panic.
+    /// Locks the state for a call; EIO once the client has ended, even by a panic, EKEYEXPIRED once
+    /// it was barred.
     pub(crate) fn live_state(&self) -> Result<MutexGuard<'_, State>, Errno> {
         let state = self.state.lock().map_err(|_| Errno::IO)?;
-        if self.is_closed() {
-            Err(Errno::IO)
-        } else {
-            Ok(state)
+        match self.is_closed() {
+            true => Err(self.why_ended().unwrap_or(Errno::IO)),
+            false => Ok(state),
         }
+    }
+
+    /// The error of calls that come after the client's end, if that is not EIO.
+    pub(crate) fn why_ended(&self) -> Option<Errno> {
+        let barred = self.barred.load(Ordering::Acquire);
+        barred.then_some(Errno::KEYEXPIRED)
     }
 
     /// Locks the state for the I/O thread. Panics if another thread has panicked: then the I/O
@@ -265,15 +274,26 @@ impl Shared {
 
     /// Ends the core, and the I/O thread with it.
     pub(crate) fn shutdown(&self) {
+        self.end(Input::Shutdown);
+    }
+
+    /// Ends them because forwarders take this client no longer.
+    pub(crate) fn bar(&self) {
+        self.barred.store(true, Ordering::Release);
+        self.end(Input::Barred);
+    }
+
+    fn end(&self, input: Input) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
         self.budget.close();
         if let Ok(mut state) = self.state.lock() {
-            let work = self.handle(&mut state, Input::Shutdown);
+            let work = self.handle(&mut state, input);
             drop(state);
             self.carry_out(work);
         }
+        self.sessions.notify_all();
         wake(&self.waker);
     }
 

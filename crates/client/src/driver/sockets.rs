@@ -8,6 +8,7 @@ mod connecting;
 
 use super::connection::{Connection, JOIN, Progress, ReceiveError, Received, Receiver};
 use super::shared::{Command, Peer, Shared, State};
+use super::tickets::{NoTicket, Tickets};
 use crate::core::{CoreOptions, Input};
 use crate::options::EmbeddedOptions;
 use crate::wire::Reply;
@@ -41,12 +42,54 @@ pub(crate) struct Sockets {
 
 /// What the client proves to forwarders on other nodes, and how it is protected from others.
 pub(crate) struct Proof {
-    /// The file of the secret.
-    pub(crate) file: PathBuf,
-    /// What was in the file when it was last read.
-    pub(crate) secret: Secret,
+    pub(crate) origin: Origin,
     /// The least protection that the client accepts.
     pub(crate) encryption: Encryption,
+}
+
+/// From where the client's secret comes.
+pub(crate) enum Origin {
+    /// The file, and what was in it when it was last read.
+    File(PathBuf, Arc<Secret>),
+    /// A mount.
+    Tickets(Arc<Tickets>),
+}
+
+impl Proof {
+    /// What to show now, and the number of the ticket, if it is one.
+    fn current(&mut self) -> Result<(Arc<Secret>, u64), NoTicket> {
+        match &mut self.origin {
+            // Whoever changes the secret of the site writes it into the same file. A file that
+            // cannot be read now leaves what was there before.
+            Origin::File(file, known) => {
+                if let Ok(secret) = Secret::read(file) {
+                    *known = Arc::new(secret);
+                }
+                Ok((Arc::clone(known), 0))
+            }
+            Origin::Tickets(tickets) => tickets.current(),
+        }
+    }
+
+    /// A forwarder has answered to the ticket of this number. The error says that none will do.
+    fn answered(&self, number: u64, refused: bool) -> Result<(), NoTicket> {
+        match (&self.origin, refused) {
+            (Origin::File(..), _) => Ok(()),
+            (Origin::Tickets(tickets), true) => tickets.refused(number),
+            (Origin::Tickets(tickets), false) => {
+                tickets.taken();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Proof {
+    fn drop(&mut self) {
+        if let Origin::Tickets(tickets) = &self.origin {
+            tickets.end();
+        }
+    }
 }
 
 /// How one wait ended.
@@ -79,6 +122,8 @@ struct Live {
     connecting: bool,
     /// Present from the client's greeting until the forwarder has answered it.
     initiator: Option<Initiator>,
+    /// The number of the ticket that the client has greeted with; 0: none.
+    ticket: u64,
 }
 
 /// What an event says.
@@ -110,6 +155,8 @@ enum Gone {
     Receiving(ReceiveError),
     /// The two ends do not trust each other.
     Handshake(HandshakeError),
+    /// The client has no ticket to show.
+    Ticket(NoTicket),
 }
 
 impl Sockets {
@@ -143,6 +190,11 @@ impl Sockets {
         if let Some(begins) = self.embedded.thread_begins {
             begins();
         }
+    }
+
+    /// Takes no tickets any more.
+    pub(crate) fn thread_ends(&mut self) {
+        self.proof = None;
     }
 
     /// Does what is due, waits once, for at most `wait_max`, and takes in what has arrived. Only

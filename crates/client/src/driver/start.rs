@@ -5,13 +5,14 @@
 use super::arena::Arena;
 use super::leader::LeaderFollower;
 use super::shared::{Shared, State};
-use super::sockets::Proof;
-use super::sockets::Sockets;
+use super::sockets::{Origin, Proof, Sockets};
+use super::tickets::Tickets;
 use super::{Host, SignalGuard};
 use crate::application::app_id;
 use crate::core::{Application, CoreOptions, Member};
 use crate::list::{self, Candidate, Whole};
 use crate::options::{ConnectError, Options};
+use crate::ticket::Ticket;
 use crate::wire::{Attr, ExportId, NAME_MAX};
 use std::mem;
 use std::ops::ControlFlow::{Break, Continue};
@@ -97,18 +98,8 @@ impl Host {
     /// Checks the options and starts the I/O thread.
     fn set_up(options: &Options, core: CoreOptions) -> Result<Host, ConnectError> {
         let dialers: Result<Vec<Dialer>, _> = options.forwarders.iter().map(dialer).collect();
-        let proof = match &options.secret_file {
-            None => None,
-            Some(path) => match Secret::read(path) {
-                Ok(secret) => Some(Proof {
-                    file: path.clone(),
-                    secret,
-                    encryption: options.encryption,
-                }),
-                Err(error) => return Err(ConnectError::Secret(path.clone(), error)),
-            },
-        };
         let dialers = dialers?;
+        let proof = proof(options, &dialers, core.asks)?;
         prepare_fabric(options, &dialers)?;
         let arena = arena(options);
         let reaches_memory = |dialer: &Dialer| dialer.address().reaches_memory();
@@ -132,6 +123,7 @@ impl Host {
             process: std::process::id(),
             root: Attr::default(),
             reached: String::new(),
+            options: options.clone(),
             left_out: Vec::new(),
             app: app_id(&options.application),
             timeout: options.timeout,
@@ -270,6 +262,32 @@ fn candidates(addresses: &[String], state: &State) -> Vec<Candidate> {
     candidates.collect()
 }
 
+/// What the client proves to forwarders of other nodes, if there are some. `asks`: it will end
+/// soon, and needs one ticket.
+fn proof(options: &Options, dialers: &[Dialer], asks: bool) -> Result<Option<Proof>, ConnectError> {
+    let origin = match (&options.secret_file, &options.tickets) {
+        (Some(path), _) => match Secret::read(path) {
+            Ok(secret) => Origin::File(path.clone(), Arc::new(secret)),
+            Err(error) => return Err(ConnectError::Secret(path.clone(), error)),
+        },
+        (None, Some(mount)) if dialers.iter().any(|it| it.address().is_remote()) => {
+            let (from, place) = (mount.clone(), options.embedded.place);
+            let tickets = Tickets::begin(Box::new(move || Ticket::take(&from, place)));
+            let tickets = tickets.map_err(|error| ConnectError::Ticket(mount.clone(), error))?;
+            let tickets = Arc::new(tickets);
+            if !asks {
+                tickets.keep(options.embedded.thread_begins)?;
+            }
+            Origin::Tickets(tickets)
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Proof {
+        origin,
+        encryption: options.encryption,
+    }))
+}
+
 /// Prepares libfabric for its addresses, before the time to connect begins.
 fn prepare_fabric(options: &Options, dialers: &[Dialer]) -> Result<(), ConnectError> {
     let mut addresses = dialers.iter().map(Dialer::address);
@@ -316,6 +334,7 @@ fn spawn(shared: &Arc<Shared>, leader: &Arc<LeaderFollower>) -> std::io::Result<
         // Ends all calls after a panic too, so that no thread waits for ever.
         let _ = catch_unwind(AssertUnwindSafe(|| leader.run(&shared)));
         shared.abandon();
+        leader.thread_ends();
     };
     let _guard = SignalGuard::begin();
     thread::Builder::new()

@@ -2,12 +2,12 @@
 //! `tidegate_client::shortcut`.
 
 use super::opens::OpenFile;
-use super::{Asked, RemoteFiles};
-use crate::fuse::{Errno, Ioctl};
+use super::{Asked, RemoteFiles, convert, process};
+use crate::fuse::{self, Errno, Ioctl};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidegate_client::collective::{HINT_LEN, Hint, HintCounts};
-use tidegate_client::shortcut::{self, ANSWER_LEN, NAME_LEN};
+use tidegate_client::shortcut::{self, ANSWER_LEN, NAME_LEN, TICKET_LEN};
 
 impl RemoteFiles {
     /// The answer to a device control call on an open file or directory. ENOTTY for an unknown
@@ -17,6 +17,7 @@ impl RemoteFiles {
             shortcut::COMMAND if ioctl.output_max as usize >= ANSWER_LEN => {
                 self.tell_way(asked, ioctl)
             }
+            shortcut::TICKET if ioctl.output_max as usize >= TICKET_LEN => self.give_ticket(asked),
             shortcut::HINT if ioctl.input.len() >= HINT_LEN => {
                 let hint = Hint::decode(&ioctl.input).ok_or(Errno::INVAL)?;
                 let file = self.told(asked, ioctl)?;
@@ -47,9 +48,11 @@ impl RemoteFiles {
         let file = file.ok().filter(|file| file.handle == handle);
         let directory = self.directories.find(ioctl.handle);
         let is_directory = directory.is_ok_and(|directory| directory.handle() == handle);
-        let Some(reached) = self.forwarders.reached() else {
-            return Err(Errno::NOTTY);
+        let reached = match self.is_user(asked) {
+            true => self.forwarders.reached_by_user(),
+            false => self.forwarders.reached(),
         };
+        let reached = reached.ok_or(Errno::NOTTY)?;
         let app = match file {
             Some(file) => file.app(),
             None if is_directory => 0,
@@ -67,6 +70,22 @@ impl RemoteFiles {
             path: self.forwarders.path_of(handle).unwrap_or_default().into(),
         };
         answer.encode().ok_or(Errno::NOTTY)
+    }
+
+    /// Whether the mount of root is asked by an ordinary user.
+    fn is_user(&self, asked: &Asked) -> bool {
+        self.pass_callers && asked.caller.uid != 0
+    }
+
+    /// Gives the calling user a ticket of his own, with the groups that he has now.
+    fn give_ticket(&self, asked: &Asked) -> Result<Vec<u8>, Errno> {
+        if !self.is_user(asked) {
+            return Err(Errno::NOTTY);
+        }
+        let fuse::Caller { uid, gid, tid } = asked.caller;
+        // Without them he would pass where a group of his is kept out.
+        let user = process::caller_with_groups(uid, gid, tid).ok_or(Errno::ACCESS)?;
+        self.forwarders.ticket_for(user).map_err(convert::errno)
     }
 
     /// Takes in the application that a program names for itself, as its environment might have.

@@ -2,7 +2,8 @@
 //! implementation of their own.
 
 use std::sync::Arc;
-use tidegate_client::wire::{Attr, Handle, LockFamily, Op};
+use std::time::Duration;
+use tidegate_client::wire::{Attr, Caller, Handle, LockFamily, Op};
 use tidegate_client::{Answer, Application, Bytes, Client, Context, Errno};
 
 /// The calls of [`Client`] that the file system is built on.
@@ -39,6 +40,17 @@ pub trait Forwarders: Send + Sync + 'static {
         None
     }
 
+    /// The same for an ordinary user, who cannot read a secret of root's.
+    fn reached_by_user(&self) -> Option<&str> {
+        self.reached()
+    }
+
+    /// The answer to [`tidegate_client::shortcut::TICKET`] for this user. ENOTTY where programs
+    /// need no ticket, or get none.
+    fn ticket_for(&self, _user: Caller) -> Result<Vec<u8>, Errno> {
+        Err(Errno::NOTTY)
+    }
+
     /// How far the forwarders' clocks are ahead of this node's, ns.
     fn clock_ahead_ns(&self) -> i64 {
         0
@@ -63,6 +75,16 @@ pub(crate) struct ClientForwarders {
     pub(crate) client: Arc<Client>,
     /// The root of the mount.
     pub(crate) root: Attr,
+    /// What users get to reach the forwarders by themselves, if they get it.
+    pub(crate) tickets: Option<Tickets>,
+}
+
+/// Tickets of a mount.
+pub(crate) struct Tickets {
+    /// The line that says where programs get them.
+    pub(crate) reached: String,
+    /// How long each is good.
+    pub(crate) life: Duration,
 }
 
 impl Forwarders for ClientForwarders {
@@ -98,6 +120,16 @@ impl Forwarders for ClientForwarders {
 
     fn reached(&self) -> Option<&str> {
         Some(self.client.reached())
+    }
+
+    fn reached_by_user(&self) -> Option<&str> {
+        let reached = self.tickets.as_ref().map(|tickets| &*tickets.reached);
+        reached.or_else(|| self.reached())
+    }
+
+    fn ticket_for(&self, user: Caller) -> Result<Vec<u8>, Errno> {
+        let tickets = self.tickets.as_ref().ok_or(Errno::NOTTY)?;
+        self.client.ticket_for(user, tickets.life)
     }
 
     fn clock_ahead_ns(&self) -> i64 {

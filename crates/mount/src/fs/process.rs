@@ -18,13 +18,18 @@ pub(super) fn caller(uid: u32, gid: u32, tid: u32) -> Caller {
             groups: Box::default(),
         };
     }
+    caller_with_groups(uid, gid, tid).unwrap_or_else(|| Caller::alone(uid, gid))
+}
+
+/// The same; None if the groups cannot be seen.
+pub(super) fn caller_with_groups(uid: u32, gid: u32, tid: u32) -> Option<Caller> {
     // Not remembered between requests: a process may change its groups at any time.
-    let groups = read_text(&format!("/proc/{tid}/status")).map(|status| groups(&status));
-    Caller {
+    let status = read_text(&format!("/proc/{tid}/status"))?;
+    Some(Caller {
         uid,
         gid,
-        groups: groups.unwrap_or_default().into_boxed_slice(),
-    }
+        groups: groups(&status).into_boxed_slice(),
+    })
 }
 
 fn groups(status: &str) -> Vec<u32> {

@@ -36,6 +36,7 @@ impl Mount {
             name: "tidegate-test".into(),
             directory: PathBuf::new(),
             application: None,
+            ticket_life: Duration::ZERO,
         };
         match mount_over(Arc::clone(&local) as _, options) {
             Ok(mounted) => Some(Self {

@@ -9,6 +9,8 @@ use super::rdma::{ClientMemory, Moving};
 use super::{Came, HANDED_MAX, Patience, RequestSink, ToLoop};
 use crate::storage::slots::lock_buffer;
 use crate::storage::{SharedMemory, SlotBuffer};
+use handshake::Proof;
+pub(super) use handshake::TICKET_ENDED;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use tidegate_forward::{ConnId, Errno, SlotId};
@@ -107,8 +109,8 @@ pub struct Session {
     pub outbox: Outbox,
     /// Whether the client must prove a grant before its hello, and has not.
     pub unproved: bool,
-    /// The secret of the site by which it did, and the second since 1970 at which that ends.
-    proof: Option<(SiteId, Option<u64>)>,
+    /// What it has proved.
+    proof: Option<Proof>,
     /// What the client must confirm before its first frame, and what it has proved then.
     unconfirmed: Option<Box<(Confirmation, SiteId, Grant)>>,
     /// Whether the first frame, the hello, has arrived.

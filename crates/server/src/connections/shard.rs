@@ -3,7 +3,7 @@
 
 use super::log_limit::LogLimit;
 use super::outbox::Body;
-use super::session::{Session, Turn};
+use super::session::{Session, TICKET_ENDED, Turn};
 use super::{ConnectionPolicy, RequestSink, ToLoop, ToShard};
 use crate::clock::{Zero, wall_s};
 use crate::lock::lock;
@@ -401,7 +401,7 @@ impl Shard {
             return;
         };
         match reason {
-            Some(reason @ (GOODBYE | SESSION_OVER | NOT_JOINED)) => {
+            Some(reason @ (GOODBYE | SESSION_OVER | NOT_JOINED | TICKET_ENDED)) => {
                 debug!(peer = session.peer, reason, "session closed");
             }
             Some(reason) if self.sink.lines.has_room(&session.whose, self.sink.now) => {

@@ -145,6 +145,23 @@ fn shutdown_ends_calls_and_says_goodbye() {
 }
 
 #[test]
+fn a_barred_client_says_of_which_changes_it_does_not_know() {
+    let mut rig = Rig::open(1);
+    let looks = rig.call(lookup(b"a"));
+    let appends = rig.call_with(Op::Append { handle: file(3) }, bytes(10), None);
+    let writes = rig.call_with(write(file(3), 0, 10), bytes(10), None);
+    rig.lose(0);
+    // The connection was there when these two were sent, and is not when this one comes.
+    let unsent = rig.call_with(Op::Append { handle: file(3) }, bytes(10), None);
+    rig.input(Input::Barred);
+    assert_eq!(rig.errno(appends), 5);
+    for id in [looks, writes, unsent] {
+        assert_eq!(rig.errno(id), Errno::KEYEXPIRED.0);
+    }
+    assert!(rig.ended);
+}
+
+#[test]
 fn a_goodbye_does_not_wait_for_ever() {
     let mut rig = Rig::open(1);
     rig.input(Input::Shutdown);

@@ -6,17 +6,18 @@
 //! All connections of a session end together, so a session can be lost in one way only. Where the
 //! client cannot make a further connection, it works without it.
 
-use super::{Entry, Gone, Live, Ready, Sockets};
+use super::{Entry, Gone, Live, Origin, Ready, Sockets};
 use crate::core::Input;
 use crate::driver::connection::{Connection, JOIN, ReceiveError, Received, Receiver};
 use crate::driver::shared::Shared;
+use crate::driver::tickets::NoTicket;
 use crate::wire::{Outcome, Reply};
 use mio::Token;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidegate_net::{Finished, Greeting, HandshakeError, Initiator, Refusal, Secret, Stream};
+use tidegate_net::{Finished, Greeting, HandshakeError, Initiator, Refusal, Stream};
 
 /// Time after which to try again to connect to a forwarder whose queue of new connections is full.
 pub(super) const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
@@ -57,6 +58,7 @@ impl Sockets {
             receiver: Receiver::new(self.payload_max, remote, shared.arena.clone()),
             connecting: true,
             initiator: None,
+            ticket: 0,
         }));
     }
 
@@ -98,25 +100,25 @@ impl Sockets {
         }
         match self.address(number).is_remote() {
             true if self.proof.is_some() => self.greet(number),
-            _ => self.usable(shared, number),
+            _ => {
+                self.usable(shared, number);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Begins to prove who the client is.
-    fn greet(&mut self, number: usize) {
+    fn greet(&mut self, number: usize) -> Result<(), Gone> {
         let (Some(proof), Entry::Live(live)) = (&mut self.proof, &mut self.connections[number])
         else {
-            return;
+            return Ok(());
         };
-        // Whoever changes the secret of the site writes it into the same file. A file that cannot
-        // be read now leaves what was there before.
-        if let Ok(secret) = Secret::read(&proof.file) {
-            proof.secret = secret;
-        }
-        let (initiator, greeting) = Initiator::begin(&proof.secret, proof.encryption);
+        let (secret, ticket) = proof.current().map_err(Gone::Ticket)?;
+        let (initiator, greeting) = Initiator::begin(&secret, proof.encryption);
         live.initiator = Some(initiator);
+        live.ticket = ticket;
         live.connection.greet(&greeting);
+        Ok(())
     }
 
     /// Takes the forwarder's answer to the greeting. The connection is usable then.
@@ -124,6 +126,10 @@ impl Sockets {
         let Entry::Live(live) = &mut self.connections[number] else {
             return Ok(());
         };
+        if let Some(proof) = self.proof.as_ref().filter(|_| live.ticket > 0) {
+            let answered = proof.answered(live.ticket, answer.refused().is_some());
+            answered.map_err(Gone::Ticket)?;
+        }
         let Some(initiator) = live.initiator.take() else {
             let why = answer
                 .refused()
@@ -287,9 +293,9 @@ impl Sockets {
 
     /// Why two ends do not trust each other, in words that follow the forwarder's address.
     fn untrusted(&self, error: HandshakeError) -> String {
-        match (error, &self.proof) {
-            (HandshakeError::Refused(Refusal::Secret), Some(proof)) => {
-                format!("{error}; is {} its secret?", proof.file.display())
+        match (error, self.proof.as_ref().map(|proof| &proof.origin)) {
+            (HandshakeError::Refused(Refusal::Secret), Some(Origin::File(file, _))) => {
+                format!("{error}; is {} its secret?", file.display())
             }
             _ => error.to_string(),
         }
@@ -310,6 +316,10 @@ impl Sockets {
                 (!reset, !reset, error.to_string())
             }
             Gone::Handshake(error) => (true, true, self.untrusted(error)),
+            Gone::Ticket(NoTicket::Waits) => (false, false, "waits for a ticket".to_string()),
+            Gone::Ticket(NoTicket::Ended) => {
+                return shared.bar();
+            }
         };
         let address = self.address(number);
         if broken {

@@ -8,6 +8,18 @@ use tidegate_net::{Greeting, Refusal, SiteId, SiteSecret};
 use tidegate_wire::Grant;
 use tracing::debug;
 
+/// Why the session of a ticket ends: its client comes again with the next one.
+pub(in super::super) const TICKET_ENDED: &str = "its ticket has ended";
+
+/// What the client has proved.
+pub(super) struct Proof {
+    /// By which secret of the site.
+    site: SiteId,
+    /// The second since 1970 from which on it is void.
+    ends: Option<u64>,
+    is_ticket: bool,
+}
+
 impl Session {
     /// Answers what a client of another node says first. An error says why the session must end.
     pub(super) fn greeting_came(
@@ -55,7 +67,11 @@ impl Session {
 
     fn proved(&mut self, sink: &mut RequestSink, site: SiteId, grant: Grant) {
         self.unproved = false;
-        self.proof = Some((site, grant.ends()));
+        self.proof = Some(Proof {
+            site,
+            ends: grant.ends(),
+            is_ticket: grant.by.is_some(),
+        });
         let (role, name) = (grant.role.name(), &*grant.name);
         debug!(peer = self.peer, role, name, "a secret was proved");
         sink.messages.push(ToLoop::Proved(self.id, grant));
@@ -77,11 +93,14 @@ impl Session {
 
     /// Why what the client has proved holds no more.
     pub(in super::super) fn void(&self, sites: &[SiteSecret], now_s: u64) -> Option<&'static str> {
-        let (site, expires) = self.proof?;
-        if expires.is_some_and(|expires| expires <= now_s) {
-            return Some("its secret has expired");
+        let proof = self.proof.as_ref()?;
+        if proof.ends.is_some_and(|ends| ends <= now_s) {
+            return Some(match proof.is_ticket {
+                true => TICKET_ENDED,
+                false => "its secret has expired",
+            });
         }
-        let is_valid = sites.iter().any(|it| it.id() == site);
+        let is_valid = sites.iter().any(|it| it.id() == proof.site);
         (!is_valid).then_some("its secret is not valid any more")
     }
 }

@@ -1,0 +1,49 @@
+//! What a mount of root needs to let each user of its node reach forwarders of other nodes.
+
+use super::{Client, Errno};
+use crate::ticket::Ticket;
+use crate::wire::{Caller, Role};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidegate_net::Secret;
+
+impl Client {
+    /// A line for [`Options::from_text`](crate::Options::from_text), with which processes of users
+    /// who cannot read this client's secret reach the same forwarders: they take tickets from the
+    /// mount at `mount`. None if this client's secret gives no tickets, or it has none.
+    pub fn reached_by_tickets(&self, mount: &Path) -> Option<String> {
+        let options = &self.host.options;
+        let secret = Secret::read(options.secret_file.as_ref()?).ok()?;
+        let point = mount.to_str().filter(|it| !it.contains([';', '\n']))?;
+        let gives = matches!(secret.grant().role, Role::Site | Role::Mount);
+        gives.then(|| options.to_text_by(Some(&format!("tickets={point}"))))
+    }
+
+    /// A ticket for a user of this node, as the answer to
+    /// [`shortcut::TICKET`](crate::shortcut::TICKET): with it a process acts as that user at all
+    /// forwarders, for as long as `life`. EPERM for root, and if this client's secret gives no
+    /// tickets; ENOTTY if it has none; EKEYEXPIRED if that has expired.
+    pub fn ticket_for(&self, user: Caller, life: Duration) -> Result<Vec<u8>, Errno> {
+        let file = self.host.options.secret_file.as_ref();
+        // As at each connection, so that a new secret is followed.
+        let secret = Secret::read(file.ok_or(Errno::NOTTY)?).map_err(|_| Errno::ACCES)?;
+        let ahead = Duration::from_nanos(self.clock_ahead_ns().unsigned_abs());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_err(|_| Errno::IO)?;
+        // The forwarders' clocks judge it.
+        let now = match self.clock_ahead_ns() >= 0 {
+            true => now.saturating_add(ahead),
+            false => now.saturating_sub(ahead),
+        };
+        let ends = (now + life).as_secs();
+        let ends = secret.grant().ends().map_or(ends, |end| end.min(ends));
+        let life = Duration::from_secs(ends).saturating_sub(now);
+        if life.is_zero() {
+            return Err(Errno::KEYEXPIRED);
+        }
+        let node = rustix::system::uname();
+        let node = node.nodename().to_string_lossy();
+        let secret = secret.ticket(user, &node, ends).map_err(|_| Errno::PERM)?;
+        Ticket { secret, life }.encode().ok_or(Errno::MSGSIZE)
+    }
+}
