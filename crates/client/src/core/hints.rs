@@ -4,7 +4,7 @@
 
 use super::Core;
 use super::requests::{Id, Pending, Place, Purpose, Target};
-use super::types::Application;
+use super::types::{Application, Whose, whose};
 use crate::wire::{Hints, NAME_MAX, Op};
 use std::collections::BTreeMap;
 
@@ -155,7 +155,7 @@ struct Known {
 
 /// The service that each application got from each forwarder.
 pub(super) struct Charges {
-    apps: BTreeMap<u64, Charge>,
+    apps: BTreeMap<Whose, Charge>,
     forwarders: usize,
     uses: u64,
 }
@@ -170,7 +170,7 @@ impl Charges {
     }
 
     /// Adds the service of a request that the forwarder has answered.
-    pub(super) fn charged(&mut self, app: u64, forwarder: usize, service: Service) {
+    pub(super) fn charged(&mut self, app: Whose, forwarder: usize, service: Service) {
         let charge = self.app(app);
         charge.total = charge.total.plus(service);
         let own = &mut charge.here[forwarder].own;
@@ -180,7 +180,7 @@ impl Charges {
     /// The service since the last report to the forwarder, which counts as reported from now on.
     /// The first report is empty, since the client does not know how much the forwarder would have
     /// given in that time.
-    pub(super) fn take_delta(&mut self, app: u64, forwarder: usize, now: u64) -> ServiceDelta {
+    pub(super) fn take_delta(&mut self, app: Whose, forwarder: usize, now: u64) -> ServiceDelta {
         let charge = self.app(app);
         let here = &mut charge.here[forwarder];
         let all = Known {
@@ -199,7 +199,7 @@ impl Charges {
 
     /// Takes back a report whose request the forwarder did not serve: the next request reports it
     /// again.
-    pub(super) fn give_back(&mut self, app: u64, forwarder: usize, delta: ServiceDelta) {
+    pub(super) fn give_back(&mut self, app: Whose, forwarder: usize, delta: ServiceDelta) {
         if let Some(reported) = &mut self.app(app).here[forwarder].reported {
             reported.elsewhere = reported.elsewhere.minus(delta.elsewhere);
             reported.here_ns = reported.here_ns.saturating_sub(delta.here_ns);
@@ -209,7 +209,7 @@ impl Charges {
         }
     }
 
-    fn app(&mut self, app: u64) -> &mut Charge {
+    fn app(&mut self, app: Whose) -> &mut Charge {
         if self.apps.len() >= APPS_MAX && !self.apps.contains_key(&app) {
             let oldest = self.apps.iter().min_by_key(|(_, charge)| charge.used);
             let oldest = oldest.map(|(app, _)| *app);
@@ -225,10 +225,6 @@ impl Charges {
         charge
     }
 }
-
-/// The id of an application, and the user whose it is if the client speaks for several: forwarders
-/// tell applications of one name and several users apart.
-pub(super) type Whose = (u64, Option<u32>);
 
 /// The applications that the host has named.
 #[derive(Default)]
@@ -286,8 +282,7 @@ impl Core {
         let Some((request, hints)) = request.and_then(|it| Some((it, it.hints.as_ref()?))) else {
             return true;
         };
-        let user = request.caller.as_ref().map(|caller| caller.uid);
-        let app = (hints.app, user);
+        let app = whose(hints, request.caller.as_ref());
         let session = &mut self.sessions[forwarder];
         if session.introduced.contains(&app) {
             return true;
@@ -357,29 +352,29 @@ mod tests {
     #[test]
     fn each_forwarder_hears_once_what_the_others_charged() {
         let mut charges = Charges::new(2);
-        charges.charged(7, 1, service(30));
+        charges.charged((7, None), 1, service(30));
         assert_eq!(
-            charges.take_delta(7, 0, 5),
+            charges.take_delta((7, None), 0, 5),
             delta(0, 0),
             "there was no request before"
         );
-        charges.charged(7, 0, service(100));
-        charges.charged(7, 1, service(40));
-        charges.charged(8, 1, service(4));
-        assert_eq!(charges.take_delta(7, 0, 5), delta(40, 100));
-        assert_eq!(charges.take_delta(7, 0, 5), delta(0, 0));
-        charges.charged(7, 1, service(2));
-        let it = charges.take_delta(7, 0, 5);
+        charges.charged((7, None), 0, service(100));
+        charges.charged((7, None), 1, service(40));
+        charges.charged((8, None), 1, service(4));
+        assert_eq!(charges.take_delta((7, None), 0, 5), delta(40, 100));
+        assert_eq!(charges.take_delta((7, None), 0, 5), delta(0, 0));
+        charges.charged((7, None), 1, service(2));
+        let it = charges.take_delta((7, None), 0, 5);
         assert_eq!(it, delta(2, 0));
-        charges.charged(7, 0, service(8));
-        charges.charged(7, 1, service(6));
-        charges.give_back(7, 0, it);
-        assert_eq!(charges.take_delta(7, 0, 5), delta(8, 8));
-        let away = charges.take_delta(7, 0, 5 + 40_000_000);
+        charges.charged((7, None), 0, service(8));
+        charges.charged((7, None), 1, service(6));
+        charges.give_back((7, None), 0, it);
+        assert_eq!(charges.take_delta((7, None), 0, 5), delta(8, 8));
+        let away = charges.take_delta((7, None), 0, 5 + 40_000_000);
         assert_eq!(away.away_ms, 40);
-        charges.give_back(7, 0, away);
-        assert_eq!(charges.take_delta(7, 0, 50_000_000).away_ms, 49);
-        assert_eq!(charges.take_delta(7, 0, u64::MAX).away_ms, u16::MAX);
+        charges.give_back((7, None), 0, away);
+        assert_eq!(charges.take_delta((7, None), 0, 50_000_000).away_ms, 49);
+        assert_eq!(charges.take_delta((7, None), 0, u64::MAX).away_ms, u16::MAX);
     }
 
     #[test]
@@ -390,17 +385,17 @@ mod tests {
             bytes: u64::MAX - 1,
             operations: 1 << 40,
         };
-        charges.take_delta(7, 1, 5);
-        charges.charged(7, 0, most);
-        charges.charged(7, 0, service(10));
-        let it = charges.take_delta(7, 1, 5);
+        charges.take_delta((7, None), 1, 5);
+        charges.charged((7, None), 0, most);
+        charges.charged((7, None), 0, service(10));
+        let it = charges.take_delta((7, None), 1, 5);
         let of = it.elsewhere;
         assert_eq!((of.device_ns, of.bytes), (u64::MAX, u64::MAX));
         let mut hints = Hints::default();
         it.put_into(&mut hints);
         assert_eq!(hints.operations_elsewhere, u32::MAX);
-        charges.charged(7, 1, service(10));
-        let it = charges.take_delta(7, 1, 5);
+        charges.charged((7, None), 1, service(10));
+        let it = charges.take_delta((7, None), 1, 5);
         assert_eq!((it.elsewhere.device_ns, it.here_ns), (0, 10));
     }
 
@@ -408,7 +403,7 @@ mod tests {
     fn the_number_of_applications_is_bounded() {
         let mut charges = Charges::new(1);
         for app in 0..3000 {
-            charges.charged(app, 0, service(1));
+            charges.charged((app, None), 0, service(1));
         }
         assert_eq!(charges.apps.len(), APPS_MAX);
     }

@@ -3,6 +3,7 @@
 
 use super::hints::{Service, ServiceDelta};
 use super::requests::{Id, LATER, Pending, Place, Purpose, Target};
+use super::types::whose;
 use super::{Core, Ending, OpenModes};
 use crate::core::Errno;
 use crate::wire::frame::NOTICE;
@@ -57,14 +58,15 @@ impl Core {
         };
         pending.place = Place::Nowhere;
         if let Some(hints) = &pending.hints {
+            let app = whose(hints, pending.caller.as_ref());
             match reply.result {
                 Ok(_) | Err(Status::Errno(_)) => {
                     let service = Service::of(pending, reply.charged_ns);
-                    self.charges.charged(hints.app, forwarder, service);
+                    self.charges.charged(app, forwarder, service);
                 }
                 Err(_) => {
                     let delta = ServiceDelta::of_hints(hints);
-                    self.charges.give_back(hints.app, forwarder, delta);
+                    self.charges.give_back(app, forwarder, delta);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Requests from their start to their end: what each waits for, and how the core sends it.
 
 use super::locks::{LockKey, key_of};
-use super::types::{CallId, Output};
+use super::types::{CallId, Output, whose};
 use super::{Core, Wake};
 use crate::core::Errno;
 use crate::wire::{Caller, Handle, Hints, Lock, LockKind, Op, Pipelining, ReplySlot, Request};
@@ -330,7 +330,8 @@ impl Core {
             }
         }
         if let Some(hints) = &mut pending.hints {
-            let delta = self.charges.take_delta(hints.app, forwarder, self.now);
+            let app = whose(hints, pending.caller.as_ref());
+            let delta = self.charges.take_delta(app, forwarder, self.now);
             delta.put_into(hints);
         }
         let request = pending.request(id, generation, self.epoch);

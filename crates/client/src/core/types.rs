@@ -2,7 +2,7 @@
 
 use crate::collective::Collective;
 use crate::core::Errno;
-use crate::wire::{Caller, ExportId, Op, Outcome, Pipeline, Reply, Request};
+use crate::wire::{Caller, ExportId, Hints, Op, Outcome, Pipeline, Reply, Request};
 use bytes::Bytes;
 
 /// The number of a call. The host chooses it and uses it once.
@@ -275,4 +275,13 @@ pub struct Served {
     pub forwarder: usize,
     /// Time of the answer, on the clock of `now_ns`.
     pub at_ns: u64,
+}
+
+/// The id of an application, and the user whose it is if the client speaks for several: forwarders
+/// tell applications of one name and several users apart.
+pub(super) type Whose = (u64, Option<u32>);
+
+/// The application of a request with these hints, and whose it is.
+pub(super) fn whose(hints: &Hints, caller: Option<&Caller>) -> Whose {
+    (hints.app, caller.map(|caller| caller.uid))
 }

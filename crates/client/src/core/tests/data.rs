@@ -179,6 +179,39 @@ fn other_forwarders_charges_and_epochs_are_passed_on() {
 }
 
 #[test]
+fn what_one_user_was_charged_is_no_other_users() {
+    // Both users' applications have the same name, and so the same id.
+    let mut rig = Rig::open(2);
+    let handle = rig.file_of_seat(0);
+    let told = |rig: &mut Rig, uid, offset| {
+        rig.caller = Some(Caller::alone(uid, uid));
+        rig.call(read(handle, offset, 10));
+        let sent = rig.next();
+        let hints = sent.request.hints.expect("reads carry hints");
+        (sent, hints.charged_elsewhere_ns)
+    };
+    for uid in [1, 2] {
+        assert_eq!(told(&mut rig, uid, 4096).1, 0);
+    }
+    let (first, _) = told(&mut rig, 1, 0);
+    rig.input(Input::Received {
+        forwarder: 0,
+        reply: Reply {
+            id: first.request.id,
+            seat: first.request.seat,
+            generation: 1,
+            epoch: 0,
+            charged_ns: 900,
+            result: Err(Status::Errno(5)),
+            payload_len: 0,
+        },
+        payload: Bytes::new(),
+    });
+    assert_eq!(told(&mut rig, 2, 4096).1, 0);
+    assert_eq!(told(&mut rig, 1, 4096).1, 900);
+}
+
+#[test]
 fn an_abandoned_read_costs_a_credit_until_it_is_answered() {
     let mut rig = Rig::new(1);
     rig.greet(
