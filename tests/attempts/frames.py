@@ -70,7 +70,7 @@ FRAMES = {
     "bytes behind the name": request(22, lambda s: s.h["victim"] + b"\6sharedmore"),
     "a name with a slash": request(22, lambda s: s.h[""] + b"\x0dvictim/shared"),
     "a name with NUL": request(22, lambda s: s.h["victim"] + b"\7shared\0"),
-    "65 groups": lambda p, s: p.frame(GETATTR, s.h["shared"], caller=(1, 1, *range(65))),
+    "1025 groups": lambda p, s: p.frame(GETATTR, s.h["shared"], caller=(1, 1, *range(1025))),
     "a read of 8 EiB": request(READ, lambda s: s.h["shared"] + struct.pack("<HQQ", 1, 0, 2**63 - 1)),
     "a read at the end of numbers": request(READ, lambda s: s.h["shared"] + struct.pack("<HQQ", 1, 2**64 - 1, 8)),
     "a read of 0 extents": request(READ, huge(0)),

@@ -419,7 +419,7 @@ impl Extents {
 pub type Name = Box<[u8]>;
 
 /// Most supplementary groups of a caller.
-pub const GROUPS_MAX: usize = 64;
+pub const GROUPS_MAX: usize = 1024;
 /// Most extents of one request.
 pub const EXTENTS_MAX: usize = 256;
 /// Longest file name, bytes.

@@ -367,18 +367,20 @@ fn fit(call: &mut Call) {
     if let Op::Readdir { bytes_max, .. } = &mut call.op {
         *bytes_max = (*bytes_max).min(READDIR_MAX);
     }
-    if let Some(caller) = &mut call.caller
-        && caller.groups.len() > GROUPS_MAX
-    {
-        // NFS does the same with 16: access through the groups left out is refused.
-        caller.groups = Box::from(&caller.groups[..GROUPS_MAX]);
-    }
 }
 
 /// Whether the core can make a call; if not, the error that its caller gets.
 fn check(call: &Call, forwarders: usize) -> Result<(), Errno> {
     let carries = matches!(call.op, Op::Write { .. } | Op::Append { .. });
     if !carries && !call.payload.is_empty() {
+        return Err(Errno::INVAL);
+    }
+    // Without some of its groups it could do what those are forbidden.
+    if call
+        .caller
+        .as_ref()
+        .is_some_and(|it| it.groups.len() > GROUPS_MAX)
+    {
         return Err(Errno::INVAL);
     }
     for name in call.op.names().into_iter().flatten() {
