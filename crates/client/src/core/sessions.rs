@@ -11,6 +11,10 @@ use crate::wire::frame::VERSION;
 use crate::wire::{Hello, HelloReply, Layout, Op, Outcome, Pipelining, Reply, Request, Status};
 use std::collections::BTreeSet;
 
+/// The shortest lease that counts, ns, which is the shortest that forwarders can be configured to
+/// grant: whatever one says, its client does not keep itself busy with renewing leases.
+const LEASE_MIN: u64 = 100 * MS;
+
 /// Number of outstanding requests of a session from which on further connections are of use.
 const BUSY: usize = 2;
 
@@ -300,7 +304,7 @@ impl Core {
         session.credits = granted.credits as usize;
         session.connections = granted.connections.min(self.options.connections);
         session.pipelining = granted.pipeline.mode;
-        session.lease_third = u64::from(granted.lease_ms) * MS / 3;
+        session.lease_third = (u64::from(granted.lease_ms) * MS).max(LEASE_MIN) / 3;
         session.last_sent = self.now;
         session.identity = Some((granted.host, granted.boot));
         let ping_at = self.now + session.lease_third;
@@ -376,8 +380,15 @@ impl Core {
         session.last_sent = self.now;
         let next = self.now + session.lease_third.max(1);
         self.wakes.insert((next, Wake::Session(forwarder)));
-        // Without a credit there are requests under way, which renew the lease too.
-        if self.ending.is_none() && session.has_credit() {
+        let is_ping = |id: &Id| self.requests.get(id).is_some_and(|it| it.op == Op::Ping);
+        let pings = session
+            .sent
+            .iter()
+            .chain(session.queue.iter())
+            .any(|id| is_ping(&id));
+        // Without a credit there are requests under way, which renew the lease too. A forwarder
+        // that does not answer is not pinged again.
+        if self.ending.is_none() && session.has_credit() && !pings {
             let target = Target::Forwarder(forwarder);
             self.submit(Pending::new(Op::Ping, 0, target, Purpose::Session));
         }

@@ -51,6 +51,7 @@ struct Grant {
     ahead_ns: u64,
     connections: u16,
     stripe: u64,
+    lease_ms: u32,
 }
 
 const GRANT: Grant = Grant {
@@ -62,6 +63,7 @@ const GRANT: Grant = Grant {
     ahead_ns: 0,
     connections: 1,
     stripe: 4096,
+    lease_ms: 3000,
 };
 
 /// A core and everything it has put out, sorted.
@@ -216,7 +218,7 @@ impl Rig {
             connections: grant.connections,
             reply_slots: grant.reply_slots,
             fresh: grant.fresh,
-            lease_ms: 3000,
+            lease_ms: grant.lease_ms,
             wall_ns: WALL + self.now + grant.ahead_ns,
             host: grant.identity.0,
             boot: grant.identity.1,

@@ -260,3 +260,24 @@ fn stripes_of_any_size_have_connections() {
     let connections: Vec<u64> = rig.sent.iter().map(|sent| sent.connection).collect();
     assert_eq!(connections, [0, 2, 2], "by the inode alone");
 }
+
+#[test]
+fn whoever_grants_the_shortest_lease_and_does_not_answer_gets_one_ping() {
+    let mut rig = Rig::new(1);
+    let grant = Grant {
+        credits: u32::MAX,
+        lease_ms: 1,
+        ..GRANT
+    };
+    rig.core.connect(0);
+    rig.pump();
+    rig.greet(0, grant, &[]);
+    let mut wakes = 0;
+    while rig.now < 3000 * MS {
+        rig.wake();
+        wakes += 1;
+    }
+    assert_eq!(rig.sent.len(), 1);
+    assert_eq!(rig.next().request.op, Op::Ping);
+    assert!(wakes < 100, "{wakes} in 3 s");
+}
