@@ -1,17 +1,4 @@
-//! A Darshan log from anywhere: importing must not panic, and what is imported must be a trace.
-//!
-//! Run with `tools/fuzz run 60 darshan`.
+//! The fuzzer of `tests/fuzz/src/darshan.rs`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use tidegate_trace::Reader;
-use tidegate_trace::darshan::{Options, import_from};
-
-fuzz_target!(|data: &[u8]| {
-    if let Ok(log) = import_from(data, "fuzz", "fuzz", &Options::default()) {
-        let mut bytes = Vec::new();
-        log.write(&mut bytes).expect("memory takes it");
-        let reader = Reader::new(&bytes[..], "fuzz").expect("it was just written");
-        assert_eq!(reader.count(), log.records.len());
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzzed::run("darshan", data));

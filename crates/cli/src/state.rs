@@ -58,7 +58,12 @@ impl ClientFile {
         let wrong = |what: String| Fail::usage(format!("{}: {what}", path.display()));
         let text = std::fs::read_to_string(place)
             .map_err(|error| wrong(format!("cannot be read: {error}")))?;
-        toml::from_str(&text).map_err(|error| {
+        ClientFile::of_text(&text, path)
+    }
+
+    /// The settings in the text of a `client.toml`, which messages call `path`.
+    pub fn of_text(text: &str, path: &Path) -> Result<ClientFile, Fail> {
+        toml::from_str(text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start);
             let line = text[..start].matches('\n').count() + 1;
             Fail::usage(format!("{}:{line}: {}", path.display(), error.message()))

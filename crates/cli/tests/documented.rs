@@ -225,7 +225,9 @@ fn every_dependency_is_accounted_for() {
         .map(str::trim)
         .collect();
     let mut used = dependencies(&read("fuzz/Cargo.toml"));
-    used.extend(dependencies(&read("tests/threads/Cargo.toml")));
+    for tests in ["fuzz", "threads"] {
+        used.extend(dependencies(&read(&format!("tests/{tests}/Cargo.toml"))));
+    }
     for entry in std::fs::read_dir(root().join("crates")).expect("crates/ is there") {
         let manifest = entry
             .expect("crates/ is readable")

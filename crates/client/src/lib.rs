@@ -15,7 +15,7 @@ pub mod core;
 mod driver;
 pub mod fs;
 mod fuse_mounts;
-mod list;
+pub mod list;
 mod options;
 pub mod shortcut;
 mod ticket;

@@ -115,21 +115,31 @@ fn read_file(path: &Path) -> Result<Vec<String>, ConnectError> {
         return Err(wrong("is longer than 1 MiB".to_string()));
     }
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    addresses_of_text(&text).map_err(wrong)
+}
+
+/// The addresses in the text of a file, one a line. The error says what is wrong with it.
+pub fn addresses_of_text(text: &str) -> Result<Vec<String>, String> {
     let mut addresses = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();
         if line.contains([' ', '\t', ',', ';']) {
-            let number = number + 1;
-            return Err(wrong(format!("line {number}: one address a line")));
+            return Err(format!("line {}: one address a line", number + 1));
         }
         if !line.is_empty() {
             addresses.push(line.to_string());
         }
     }
     match addresses.is_empty() {
-        true => Err(wrong("has no address; write one a line".to_string())),
+        true => Err("has no address; write one a line".to_string()),
         false => Ok(addresses),
     }
+}
+
+/// The addresses in what DNS answers where it is asked for the SRV records of `name`: the lowest
+/// priority first, within one priority the greatest weight first, then by name.
+pub fn addresses_of_answer(name: &str, answer: &[u8]) -> Result<Vec<String>, ConnectError> {
+    srv::addresses(name, |_| Ok(answer.to_vec()))
 }
 
 /// Checks the answers and finds each forwarder's place. At least one forwarder has answered.

@@ -13,6 +13,7 @@ mod decode;
 mod fusermount;
 mod init;
 mod interrupts;
+mod messages;
 mod mountpoint;
 mod names;
 mod reply;
@@ -23,6 +24,7 @@ mod workers;
 pub use buffer::Payload;
 pub use cancel::{CancelToken, Registration};
 pub use init::Negotiated;
+pub use messages::Messages;
 pub use names::Names;
 pub use reply::{Attributes, Entry, Opened, Reply, Space};
 pub use request::{

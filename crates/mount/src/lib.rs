@@ -17,7 +17,7 @@ pub use fs::Forwarders;
 pub use fuse::MountError;
 
 use fs::{ClientForwarders, RemoteFiles, Tickets};
-use fuse::{Limits, MountSettings, Serving, Session};
+use fuse::{FileSystem, Limits, MountSettings, Serving, Session};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,6 +119,13 @@ pub fn mount_over(
         files,
         direct_mmap,
     })
+}
+
+/// The file system of a mount, for programs that serve it otherwise than by [`mount_over`]. It acts
+/// as the user of this process, and counts everything for one application.
+pub fn file_system(forwarders: Arc<dyn Forwarders>, application: &str) -> Arc<dyn FileSystem> {
+    let application = Some(application.to_owned());
+    Arc::new(RemoteFiles::new(forwarders, false, application))
 }
 
 /// A mount. Dropping it unmounts.

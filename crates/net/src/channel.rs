@@ -118,7 +118,7 @@ impl Channel {
     ///
     /// If `write` has no room, the bytes count as not sent, though their record is made: the caller
     /// tries again with the same bytes, of which `fill` is not asked a second time.
-    pub(crate) fn send(
+    pub fn send(
         &self,
         fill: impl FnOnce(&mut [u8]) -> io::Result<usize>,
         write: impl FnMut(&[u8]) -> io::Result<usize>,
@@ -128,7 +128,7 @@ impl Channel {
 
     /// Receives bytes of the stream into the pieces, in their order. `read` receives bytes of
     /// records. Returns their number; 0 is the end of the stream.
-    pub(crate) fn receive(
+    pub fn receive(
         &self,
         pieces: &mut [IoSliceMut<'_>],
         read: impl FnMut(&mut [u8]) -> io::Result<usize>,
@@ -138,7 +138,7 @@ impl Channel {
 
     /// Whether the next receive may find bytes, or the end of the stream, though the last one did
     /// not fill its pieces and nothing has arrived since.
-    pub(crate) fn has_more(&self) -> bool {
+    pub fn has_more(&self) -> bool {
         lock(&self.receiving).more
     }
 }

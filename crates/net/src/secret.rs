@@ -126,7 +126,11 @@ pub struct Secret {
 impl Secret {
     /// Reads a derived secret, or the site's, by the rules of [`read_private`].
     pub fn read(path: &Path) -> Result<Secret, SecretError> {
-        let bytes = read_private(path)?;
+        Secret::of_bytes(read_private(path)?)
+    }
+
+    /// The secret in the bytes of its file, without the white space at their end.
+    pub fn of_bytes(bytes: Vec<u8>) -> Result<Secret, SecretError> {
         match is_derived(&bytes) {
             true => Secret::of_text(&bytes),
             false => Ok(SiteSecret::of_bytes(bytes)?.derive(Grant::site())?),
@@ -199,14 +203,14 @@ impl SiteSecret {
     /// Reads a site's secret by the rules of [`read_private`]; an error if it has less than 16
     /// bytes.
     pub fn read(path: &Path) -> Result<SiteSecret, SecretError> {
-        let bytes = read_private(path)?;
-        match is_derived(&bytes) {
-            true => Err(SecretError::Derived),
-            false => SiteSecret::of_bytes(bytes),
-        }
+        SiteSecret::of_bytes(read_private(path)?)
     }
 
-    pub(crate) fn of_bytes(bytes: Vec<u8>) -> Result<SiteSecret, SecretError> {
+    /// The secret in the bytes of its file, without the white space at their end.
+    pub fn of_bytes(bytes: Vec<u8>) -> Result<SiteSecret, SecretError> {
+        if is_derived(&bytes) {
+            return Err(SecretError::Derived);
+        }
         if bytes.len() < SECRET_LEN_MIN {
             return Err(SecretError::Short(bytes.len()));
         }

@@ -29,6 +29,11 @@ pub use identity::user_of;
 pub use pid_file::PidFile;
 pub use serve::{log_to_stderr, serve};
 pub use start::{Running, Server, StartError};
+/// What forwarders keep for an export in its hidden folder beside their seats, as they read it at
+/// their start.
+pub mod kept {
+    pub use crate::adapters::kept::{Texts, export_id, forwarders};
+}
 /// Secrets of a site, for programs that make them.
 pub mod secret {
     pub use tidegate_net::{Secret, SecretError, SiteSecret, random_text};

@@ -16,6 +16,10 @@ pub(super) const REGULAR: u32 = 0o100000;
 pub(super) const LINK: u32 = 0o120000;
 pub(super) const ROOT: u64 = 1;
 
+pub(super) const R: u32 = 4;
+pub(super) const W: u32 = 2;
+pub(super) const X: u32 = 1;
+
 /// A file system in memory. Clones are the same one. Its clock moves by one microsecond with every
 /// change, and numbers of removed inodes are used again, as on ext4.
 #[derive(Clone)]
@@ -410,12 +414,19 @@ impl Inodes {
 
     /// The inode at a path.
     pub(super) fn walk(&self, path: &[u8]) -> Result<u64, Errno> {
+        self.walk_as(None, path)
+    }
+
+    /// The inode at a path, every directory of which the caller may search.
+    pub(super) fn walk_as(&self, caller: Option<&Caller>, path: &[u8]) -> Result<u64, Errno> {
         let mut at = ROOT;
         for name in path
             .split(|byte| *byte == b'/')
             .filter(|name| !name.is_empty())
         {
-            at = *self.inodes[&at].entries.get(name).ok_or(Errno::ENOENT)?;
+            let inode = &self.inodes[&at];
+            may(caller, &inode.attr, X)?;
+            at = *inode.entries.get(name).ok_or(Errno::ENOENT)?;
         }
         Ok(at)
     }
@@ -463,6 +474,11 @@ pub(super) fn may(caller: Option<&Caller>, attr: &Attr, mask: u32) -> Result<(),
         true => Ok(()),
         false => Err(Errno::EACCES),
     }
+}
+
+/// Whether a caller has the rights of a file's owner.
+pub(super) fn owns(caller: Option<&Caller>, attr: &Attr) -> bool {
+    caller.is_none_or(|caller| caller.uid == 0 || caller.uid == attr.uid)
 }
 
 /// The inode of a directory that the caller may use so.

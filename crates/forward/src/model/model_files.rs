@@ -1,8 +1,8 @@
 //! [`Files`] over the shared disk, as one forwarder process sees it.
 
 use super::disk::{
-    DIRECTORY, Disk, Inodes, KIND, LINK, REGULAR, ROOT, child, directory, lies_in, lose_name, may,
-    touch,
+    DIRECTORY, Disk, Inodes, KIND, LINK, R, REGULAR, ROOT, W, X, child, directory, lies_in,
+    lose_name, may, owns, touch,
 };
 use super::{KILLED, Mount, Switch};
 use crate::back_end_files::{Access, Errno, Files};
@@ -13,10 +13,6 @@ use std::vec::Vec;
 use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, SetTime, Statfs};
 
 pub(super) type Done<T> = Result<T, Access>;
-
-pub(super) const R: u32 = 4;
-pub(super) const W: u32 = 2;
-pub(super) const X: u32 = 1;
 
 /// One process's view of a [`Disk`].
 pub struct ModelFiles {
@@ -109,6 +105,23 @@ impl ModelFiles {
         }
     }
 
+    /// Finds a file by a path, every directory of which the caller may search.
+    fn walk_as(&mut self, caller: Option<&Caller>, handle: Handle, path: &[u8]) -> Done<Attr> {
+        let mut inodes = self.call()?;
+        let walked = inodes.walk_as(caller, path);
+        let attr = match walked.map(|inode| inodes.attr(inode)) {
+            Ok(attr) if attr.handle == handle => attr,
+            // The file may have lost its name while it is open: it has a hidden one, which is
+            // nobody's but its owner's.
+            _ => match inodes.of(handle).map(|inode| inode.attr) {
+                Ok(attr) if attr.nlink == 0 && owns(caller, &attr) => inodes.attr(handle.inode),
+                _ => return Err(walked.err().unwrap_or(Errno::ESTALE).into()),
+            },
+        };
+        drop(inodes);
+        self.meet(Ok(attr))
+    }
+
     /// Remembers the handle of an answer.
     pub(super) fn meet(&mut self, result: Done<Attr>) -> Done<Attr> {
         if let Ok(attr) = &result {
@@ -126,25 +139,14 @@ impl Files for ModelFiles {
     }
 
     fn resolve_path(&mut self, handle: Handle, path: &[u8]) -> Done<Attr> {
-        let mut inodes = self.call()?;
-        let walked = inodes.walk(path).map(|inode| inodes.attr(inode));
-        let attr = match walked {
-            Ok(attr) if attr.handle == handle => attr,
-            // The file may have lost its name while it is open: it has a hidden one.
-            _ => match inodes.of(handle) {
-                Ok(inode) if inode.attr.nlink == 0 => inodes.attr(handle.inode),
-                _ => return Err(walked.err().unwrap_or(Errno::ESTALE).into()),
-            },
-        };
-        drop(inodes);
-        self.meet(Ok(attr))
+        self.walk_as(None, handle, path)
     }
 
-    fn reach(&mut self, _caller: &Caller, handle: Handle, path: &[u8]) -> Done<Attr> {
+    fn reach(&mut self, caller: &Caller, handle: Handle, path: &[u8]) -> Done<Attr> {
         match path.is_empty() {
-            // The model knows no path of a file, and no modes of directories on one.
+            // The model knows no path of a file.
             true => Err(Errno::ESTALE.into()),
-            false => self.resolve_path(handle, path),
+            false => self.walk_as(Some(caller), handle, path),
         }
     }
 
@@ -336,7 +338,7 @@ impl Files for ModelFiles {
     fn set_attr(&mut self, caller: Option<&Caller>, handle: Handle, set: &SetAttr) -> Done<Attr> {
         let mut inodes = self.with(handle)?;
         let attr = inodes.of(handle)?.attr;
-        let owns = caller.is_none_or(|caller| caller.uid == 0 || caller.uid == attr.uid);
+        let owns = owns(caller, &attr);
         if !owns && (set.mode.is_some() || set.uid.is_some() || set.gid.is_some()) {
             return Err(Errno::EPERM.into());
         }

@@ -1,7 +1,8 @@
 //! Names of the model file system: how they are made and removed.
 
 use super::disk::{DIRECTORY, KIND, child, directory, lose_name, touch};
-use super::model_files::{Done, ModelFiles, W, X};
+use super::disk::{W, X};
+use super::model_files::{Done, ModelFiles};
 use crate::back_end_files::Errno;
 use tidegate_wire::{Attr, Caller, Handle};
 

@@ -5,26 +5,18 @@
 //! bounded. When all are busy, the last one only reads, and queues the requests. The session
 //! answers a request that is cancelled in the queue without serving it.
 
-use super::buffer::{BufferPool, Payload};
 use super::cancel::Registration;
 use super::connection::Connection;
-use super::decode::{self, Body, Message};
-use super::reply::Reply;
-use super::request::{Caller, Request};
+use super::messages::{Messages, Task};
 use super::{FileSystem, Limits};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-
-/// Buffers kept for reuse.
-const BUFFERS_FREE_MAX: usize = 64;
 
 /// The threads of one session, and what they share.
 pub(super) struct Workers {
-    connection: Arc<Connection>,
+    messages: Messages,
     file_system: Arc<dyn FileSystem>,
-    buffers: Arc<BufferPool>,
     limits: Limits,
     state: Mutex<State>,
     finished: Condvar,
@@ -43,12 +35,6 @@ struct State {
     ended: bool,
 }
 
-/// A request and the reply that it must get.
-struct Task {
-    request: Request,
-    reply: Reply,
-}
-
 /// A task in the queue, taken out when it is cancelled.
 struct Waiting {
     task: Task,
@@ -64,9 +50,8 @@ impl Workers {
         len: usize,
     ) -> std::io::Result<Arc<Self>> {
         let workers = Arc::new(Self {
-            connection,
+            messages: Messages::new(connection, len),
             file_system,
-            buffers: BufferPool::new(len, BUFFERS_FREE_MAX),
             limits,
             state: Mutex::new(State {
                 threads: 1,
@@ -123,80 +108,25 @@ impl Workers {
         let abandoned = std::mem::take(&mut state.queue);
         drop(state);
         drop(abandoned);
-        self.connection.interrupts.cancel_all();
+        self.messages.connection.interrupts.cancel_all();
         self.finished.notify_all();
     }
 
     /// Reads the next request for the file system, and handles messages for the session itself on
     /// the way. `None` when the mount is gone.
     fn read(&self) -> Option<Task> {
-        let mut buffer = self.buffers.take();
+        let mut buffer = self.messages.buffers.take();
         loop {
-            let len = match self.connection.read(&mut buffer) {
+            let len = match self.messages.connection.read(&mut buffer) {
                 Ok(len) => len?,
                 Err(errno) => {
                     tracing::error!(%errno, "cannot read requests any more");
                     return None;
                 }
             };
-            let Some(Message { header, body }) = self.decode(&buffer[..len]) else {
-                continue;
-            };
-            match body {
-                Body::Operation(operation, payload) => {
-                    let caller = Caller {
-                        uid: header.uid,
-                        gid: header.gid,
-                        tid: header.pid,
-                    };
-                    let interrupts = &self.connection.interrupts;
-                    let cancel = interrupts.begin(header.unique, header.pid, &operation);
-                    let reply = Reply::new(Arc::clone(&self.connection), header.unique);
-                    let payload = if payload.is_empty() {
-                        Payload::default()
-                    } else {
-                        Payload::new(buffer, payload)
-                    };
-                    let (unique, node) = (header.unique, header.node);
-                    let request = Request {
-                        unique,
-                        node,
-                        caller,
-                        cancel,
-                        operation,
-                        payload,
-                    };
-                    return Some(Task { request, reply });
-                }
-                Body::Forget(forgotten) => {
-                    for forget in forgotten {
-                        self.file_system.forget(forget.node, forget.lookups);
-                    }
-                }
-                Body::Interrupt(unique) => {
-                    if !self.connection.interrupts.interrupt(unique) {
-                        // Not known yet, or answered meanwhile. The kernel sends it again in the
-                        // first case and finds nothing to interrupt in the second.
-                        self.connection.reply_error(header.unique, Errno::AGAIN);
-                    }
-                }
-                Body::Destroy => _ = self.connection.reply(header.unique, &[]),
-                Body::Init(_) => _ = self.connection.reply_error(header.unique, Errno::PROTO),
-                Body::Unknown => _ = self.connection.reply_error(header.unique, Errno::NOSYS),
-            }
-        }
-    }
-
-    /// Decodes a message; `None` after it has answered a broken one with an error.
-    fn decode(&self, bytes: &[u8]) -> Option<Message> {
-        match decode::decode(bytes) {
-            Ok(message) => Some(message),
-            Err(error) => {
-                tracing::error!(%error, "a request of the kernel was refused");
-                if let Ok(header) = decode::header(bytes) {
-                    self.connection.reply_error(header.unique, Errno::IO);
-                }
-                None
+            match self.messages.take_in(buffer, len, &*self.file_system) {
+                Ok(task) => return Some(task),
+                Err(back) => buffer = back,
             }
         }
     }
@@ -282,13 +212,7 @@ impl Workers {
     }
 
     fn serve(&self, task: Task) {
-        let Task { request, reply } = task;
-        let unique = request.unique;
-        // A request that panics has been answered with EIO by its reply; the others go on.
-        let served = catch_unwind(AssertUnwindSafe(|| self.file_system.handle(request, reply)));
-        if served.is_err() {
-            tracing::error!(unique, "serving a request panicked");
-        }
+        task.serve(&*self.file_system);
     }
 
     /// A thread that has served its request calls this. Serves what is queued; then returns true if

@@ -176,7 +176,7 @@ impl PosixFiles {
     }
 
     /// The hidden folder, for the modules that keep seats.
-    pub(crate) fn hidden(&self) -> BorrowedFd<'_> {
+    pub fn hidden(&self) -> BorrowedFd<'_> {
         self.export.hidden()
     }
 
