@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// Longest text of a grant, bytes.
-pub const GRANT_MAX: usize = 1536;
+pub const GRANT_MAX: usize = 3072;
 /// Longest name of a grant, bytes.
 const NAME_MAX: usize = 64;
 
@@ -193,7 +193,8 @@ impl Grant {
             }
             Role::Site => return Ok(()),
             Role::User { uid, gid, groups } => {
-                if groups.len() > GROUPS_MAX {
+                // None is left out: what a group may not do, its members must not come to do.
+                if groups.len() > GROUPS_MAX || self.len() > GRANT_MAX {
                     return wrong("it has too many groups");
                 }
                 if groups.iter().chain([uid, gid]).any(|id| *id == u32::MAX) {
@@ -206,6 +207,21 @@ impl Grant {
             true => Ok(()),
             false => wrong("its name needs 1 to 64 letters, digits, \".\", \"_\" or \"-\""),
         }
+    }
+
+    /// Bytes of its text.
+    fn len(&self) -> usize {
+        struct Count(usize);
+        impl fmt::Write for Count {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                self.0 += text.len();
+                Ok(())
+            }
+        }
+        let mut count = Count(0);
+        // Counting cannot fail.
+        let _ = fmt::Write::write_fmt(&mut count, format_args!("{self}"));
+        count.0
     }
 
     /// Checks that a ticket gives less than its giver has.
@@ -434,16 +450,20 @@ mod tests {
         for other in [named(Role::Operator, None), grants()[3].clone(), ticket] {
             assert!(other.ticket(caller(7), "cn1", 8).is_err(), "{other}");
         }
-        let longest = Caller {
-            groups: (0..64).map(|group| u32::MAX - 1 - group).collect(),
+        let in_groups = |count: u32| Caller {
+            groups: (0..count).map(|group| u32::MAX - 1 - group).collect(),
             ..caller(u32::MAX - 1)
         };
         let giver = Grant {
             name: "n".repeat(NAME_MAX).into(),
             ..named(Role::Mount, Some(u64::MAX))
         };
-        let longest = giver.ticket(longest, "", u64::MAX).expect("it may");
+        let longest = giver.ticket(in_groups(240), "", u64::MAX).expect("it may");
         assert_eq!(Grant::parse(longest.to_string().as_bytes()), Ok(longest));
+        // Who is in more gets none: without some of them it would be another user's.
+        for count in [280, 1024, 2000] {
+            assert!(giver.ticket(in_groups(count), "", 8).is_err(), "{count}");
+        }
     }
 
     #[test]
