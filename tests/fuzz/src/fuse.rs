@@ -123,7 +123,7 @@ fn message(draw: &mut Draw<'_>, unique: u64) -> Vec<u8> {
         body.extend_from_slice(&word.to_le_bytes());
     }
     if shape & 8 != 0 {
-        body.extend_from_slice(&draw.bytes(4)[..]);
+        body.extend_from_slice(draw.bytes(4));
     }
     for _ in 0..shape >> 4 & 3 {
         body.extend_from_slice(draw.of(&[&b"a"[..], b"bc", b".", b"..", b"d/e", b"", b"user.f"]));

@@ -487,7 +487,7 @@ impl World {
 
 /// The operation with names and values of somebody's folder.
 fn marked(op: Op, names: &[Name; 2], mark: u8) -> Op {
-    let with = |name: &Name| names[usize::from(name.len() % 2 == 0)].clone();
+    let with = |name: &Name| names[usize::from(name.len().is_multiple_of(2))].clone();
     match op {
         Op::Create {
             parent,
