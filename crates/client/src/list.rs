@@ -1,7 +1,7 @@
 //! Lists of forwarders. The client reads a list from options, files or DNS, checks it against the
 //! forwarders' answers, brings it into the order of the layout, and completes it.
 //!
-//! The forwarders' answers arrive as [`Candidate`]s; `driver::start` asks them.
+//! The forwarders' answers arrive as `Candidate`s; `driver::start` asks them.
 
 mod resolver;
 mod srv;
