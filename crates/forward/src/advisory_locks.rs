@@ -55,6 +55,9 @@ struct FileLocks<K> {
     /// In order of the first byte, then of the owner.
     range: Vec<Held>,
     whole: Vec<Held>,
+    /// How many of both each client has. A client with thousands must not cost others a look at
+    /// each.
+    of_clients: BTreeMap<u64, u32>,
     waiting: VecDeque<Waiter<K>>,
 }
 
@@ -86,8 +89,7 @@ impl<K> FileLocks<K> {
     }
 
     fn holds(&self, client: u64) -> bool {
-        let mut all = self.range.iter().chain(&self.whole);
-        all.any(|held| held.owner.client == client)
+        self.of_clients.contains_key(&client)
     }
 }
 
@@ -341,7 +343,10 @@ impl<K: Copy + PartialEq> Locks<K> {
     /// Another owner's lock that conflicts with this one.
     fn blocker(&self, handle: Handle, owner: Owner, lock: &Lock) -> Option<Held> {
         let held = self.files.get(&handle)?.held(lock.family);
-        held.iter()
+        // Those that begin behind its end are not in its way.
+        let near = held.partition_point(|held| held.start <= lock.end);
+        held[..near]
+            .iter()
             .copied()
             .find(|held| held.owner != owner && excludes(held, lock))
     }
@@ -413,10 +418,12 @@ impl<K: Copy + PartialEq> Locks<K> {
     fn apply(&mut self, handle: Handle, owner: Owner, lock: &Lock) {
         let file = self.files.entry(handle).or_insert_with(FileLocks::none);
         let held_before = file.holds(owner.client);
-        let list = file.held_mut(lock.family);
-        let before = list.iter().filter(|held| held.owner == owner).count() as u32;
-        replace(list, owner, lock);
-        let after = list.iter().filter(|held| held.owner == owner).count() as u32;
+        let (before, after) = replace(file.held_mut(lock.family), owner, lock);
+        let of_client = file.of_clients.entry(owner.client).or_default();
+        *of_client = *of_client + after - before;
+        if *of_client == 0 {
+            file.of_clients.remove(&owner.client);
+        }
         let holds = file.holds(owner.client);
         if holds != held_before {
             let client = owner.client;
@@ -442,6 +449,7 @@ impl<K> FileLocks<K> {
         FileLocks {
             range: Vec::new(),
             whole: Vec::new(),
+            of_clients: BTreeMap::new(),
             waiting: VecDeque::new(),
         }
     }

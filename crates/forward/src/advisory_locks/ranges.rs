@@ -41,8 +41,9 @@ pub(super) fn overlap(one: &Lock, other: &Lock) -> bool {
 }
 
 /// Replaces what the owner holds of the lock's bytes, in a list sorted by first byte and owner:
-/// other kinds are cut, the same kind is joined.
-pub(super) fn replace(list: &mut Vec<Held>, owner: Owner, lock: &Lock) {
+/// other kinds are cut, the same kind is joined. Returns how many locks of the owner it took out
+/// and how many it put in.
+pub(super) fn replace(list: &mut Vec<Held>, owner: Owner, lock: &Lock) -> (u32, u32) {
     let mut new = Held {
         owner,
         kind: lock.kind,
@@ -51,7 +52,14 @@ pub(super) fn replace(list: &mut Vec<Held>, owner: Owner, lock: &Lock) {
         end: lock.end,
     };
     let mut rest = Vec::new();
-    list.retain(|held| {
+    let before = list.len();
+    // Those that begin behind it do not touch it.
+    let near = list.partition_point(|held| held.start <= lock.end.saturating_add(1));
+    let is_near = |held: &Held| held.end.saturating_add(1) >= lock.start;
+    let first = list[..near]
+        .iter()
+        .position(|held| held.owner == owner && is_near(held));
+    let mut keeps = |held: &Held| {
         if held.owner != owner {
             return true;
         }
@@ -78,12 +86,20 @@ pub(super) fn replace(list: &mut Vec<Held>, owner: Owner, lock: &Lock) {
             });
         }
         false
-    });
+    };
+    if let Some(first) = first {
+        let mut behind = list.split_off(first);
+        behind.retain(|held| keeps(held));
+        list.append(&mut behind);
+    }
+    let taken = before - list.len();
     if lock.kind != LockKind::None {
         rest.push(new);
     }
+    let put = rest.len();
     for held in rest {
         let at = list.partition_point(|it| (it.start, it.owner) < (held.start, held.owner));
         list.insert(at, held);
     }
+    (taken as u32, put as u32)
 }
