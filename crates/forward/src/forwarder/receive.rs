@@ -318,7 +318,8 @@ impl Pending {
             generation: request.generation,
             epoch: request.epoch,
             reply_slot: request.reply_slot,
-            caller: request.caller,
+            // Nobody else speaks for a caller, and need not keep the memory of his groups.
+            caller: request.caller.filter(|_| trusted),
             user: None,
             hints: request.hints.unwrap_or_default(),
             dispatch: Dispatch::of(&request.op),
