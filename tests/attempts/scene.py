@@ -52,7 +52,7 @@ class World:
             tidegate("secret", "new", work / "site")
             secure["secret_file"] = work / "site"
         self.forwarder = Forwarder(work, "forwarder", export=self.data, listen=[self.unix, self.tcp], sessions_max=4096,
-                                   pool_bytes=16 << 20, reactors=2, **{"trace.file": work / "trace"}, **secure, **keys)
+                                   pool_bytes=16 << 20, reactors=2, lease_ms=600_000, **{"trace.file": work / "trace"}, **secure, **keys)
         self.root = Peer(self.unix).greeted()
 
     def secret(self, name, *words):
