@@ -4,13 +4,15 @@ tests/floods_p99 measures that."""
 import json
 import os
 import pathlib
+import signal
 import zlib
 
 import floods
 import pytest
-from conftest import FORK, Forwarder, stop, until
-from floods import FLOODER, MIB, OTHER, OPEN, SET_LOCK, SHARED, become, extent, greeted, lock
-from session import BYE, READ, STATUS, WRITE
+from conftest import FORK, Forwarder, process_field, stop, until
+from floods import FLOODER, MIB, OPEN, OTHER, SET_LOCK, SHARED, become, extent, greeted, lock
+from peer import user
+from session import BYE, READ, STATUS, WRITE, Refused
 
 # Rounds of the other user under each flood.
 ROUNDS = 20
@@ -88,3 +90,34 @@ def test_another_user_is_served(forwarder, work, kind):
     assert sum(session["locks"] for session in of_flooder) <= LOCKS_MAX
     assert state["trace"]["buffered"] <= 2048
     assert memory(pid) < 256 * MIB, memory(pid)
+
+
+def test_who_asks_much_has_a_turn_as_others_have(forwarder):
+    # All requests lie in the sockets when the forwarder looks. The flood's last one in each session wants the
+    # byte that the other user's only one wants: who is served first has it.
+    address, pid = forwarder
+
+    def session(uid, client):
+        with user(uid):
+            made = greeted(address, client)
+        made.handle = made.create(SHARED)
+        made.call(OPEN, made.handle + b"\1\0\0\0\0\0\0\0\3")
+        return made
+    flooding = [session(FLOODER, (9 << 40) + number) for number in range(4)]
+    quiet = session(OTHER, 10 << 40)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        until(lambda: process_field(pid, 3) == "T", "the forwarder does not stop")
+        for number, each in enumerate(flooding):
+            for one in range(1, floods.DEEP):
+                each.send(SET_LOCK, lock(each.handle, 1, 1000 * (number + 1) + 2 * one))
+            each.send(SET_LOCK, lock(each.handle, 1, 7))
+        quiet.send(SET_LOCK, lock(quiet.handle, 1, 7))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    quiet.take()
+    for each in flooding:
+        for _ in range(1, floods.DEEP):
+            each.take()
+        with pytest.raises(Refused):
+            each.take()

@@ -15,6 +15,7 @@ mod rdma;
 pub mod session;
 pub mod shard;
 pub mod site_secrets;
+mod turns;
 
 use crate::clock::Zero;
 use crate::lock::lock;
@@ -32,6 +33,7 @@ use tidegate_forward::{ConnId, HostCounts, SlotId};
 use tidegate_net::{Encryption, Incoming, Outgoing, Poller, Waker, mailbox};
 use tidegate_sched::Time;
 use tidegate_wire::{Grant, Reply, Request};
+use turns::Turns;
 
 /// How many requests of one connection may lie in the loop before it has taken them. At this count
 /// the shard stops reading the connection: most likely the pool has no buffer for one of the
@@ -159,6 +161,8 @@ pub struct RequestSink {
     pub counts: HostCounts,
     /// Bounds the lines of the log about one peer.
     pub lines: LogLimit,
+    /// What each user has brought in this pass.
+    pub turns: Turns,
     /// The rules for all connections.
     pub policy: Arc<ConnectionPolicy>,
     /// Messages for the loop, oldest first.

@@ -14,7 +14,7 @@ pub(super) use handshake::TICKET_ENDED;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use tidegate_forward::{ConnId, Errno, SlotId};
-use tidegate_net::{Beside, Confirmation, FrameReader, Greeting, Refusal, SiteId, Step, Stream};
+use tidegate_net::{Beside, Confirmation, FrameReader, Greeting, SiteId, Step, Stream};
 use tidegate_sched::Time;
 use tidegate_wire::frame::{FrameError, decode_request_shared, op_code};
 use tidegate_wire::frame::{encode_reply, encode_reply_shared};
@@ -115,6 +115,8 @@ pub struct Session {
     unconfirmed: Option<Box<(Confirmation, SiteId, Grant)>>,
     /// Whether the first frame, the hello, has arrived.
     greeted: bool,
+    /// The user with whose turns its requests count; None if it may speak for others.
+    turns_of: Option<u32>,
     /// Set once the connection is to end: nothing more is read, and the connection ends when the
     /// outbox is empty. The text is the reason, for the log.
     pub(super) closing: Option<Box<str>>,
@@ -166,6 +168,7 @@ impl Session {
             proof: None,
             unconfirmed: None,
             greeted: false,
+            turns_of: None,
             closing: None,
             last_words: None,
             unheard: false,
@@ -204,6 +207,9 @@ impl Session {
                 self.unheard = true;
                 return Ok(Turn::Later);
             }
+            if sink.turns.is_over(self.turns_of) {
+                return Ok(Turn::Again);
+            }
             match self.step().map_err(|error| error.to_string())? {
                 Next::Nothing if self.drained => return Ok(Turn::Later),
                 Next::Nothing if self.has_had_its_turn() => return Ok(Turn::Again),
@@ -234,6 +240,7 @@ impl Session {
                     if sink.lines.has_room(&self.whose, sink.now) {
                         info!(peer = self.peer, op, "unknown operation answered ENOSYS");
                     }
+                    sink.turns.count(self.turns_of);
                     self.refuse(id, op, ENOSYS);
                 }
             }
@@ -310,16 +317,10 @@ impl Session {
         request: Box<Request>,
         place: Option<u64>,
     ) -> Result<(), String> {
-        if !self.greeted {
-            let Op::Hello(_) = &request.op else {
-                return Err("the first frame is no hello".to_string());
-            };
-            self.greeted = true;
-            if self.unproved {
-                self.closing = Some("hello refused: no secret".into());
-                return self.greet(&Greeting::refusal(Refusal::Missing));
-            }
+        if !self.greeted && !self.hello_came(&request.op)? {
+            return Ok(());
         }
+        sink.turns.count(self.turns_of);
         let own = match request.op {
             Op::ShareMemory { bytes } => {
                 Some(self.memory_offered(bytes, sink.policy.shared_memory))

@@ -4,6 +4,7 @@
 use super::log_limit::LogLimit;
 use super::outbox::Body;
 use super::session::{Session, TICKET_ENDED, Turn};
+use super::turns::Turns;
 use super::{ConnectionPolicy, RequestSink, ToLoop, ToShard};
 use crate::clock::{Zero, wall_s};
 use crate::lock::lock;
@@ -64,6 +65,7 @@ impl Shard {
                 now: Time(0),
                 counts: HostCounts::default(),
                 lines: LogLimit::default(),
+                turns: Turns::default(),
                 policy,
                 messages: Vec::new(),
             },
@@ -280,8 +282,10 @@ impl Shard {
         }
     }
 
-    /// Reads each connection that may have something, up to its limit of bytes for a pass.
+    /// Reads each connection that may have something, up to its limit of bytes, and its user's of
+    /// requests, for a pass.
     pub fn serve(&mut self) {
+        self.sink.turns.begin();
         while let Some(id) = self.resumed.pop_front() {
             self.mark_ready(id);
         }

@@ -1,11 +1,12 @@
 //! What a session of another node says and hears before its hello, and how long that holds.
 
+use super::super::doors::Whose;
 use super::super::{RequestSink, ToLoop};
 use super::Session;
 use crate::clock::wall_s;
 use std::io::IoSlice;
 use tidegate_net::{Greeting, Refusal, SiteId, SiteSecret};
-use tidegate_wire::Grant;
+use tidegate_wire::{Grant, Op, Role};
 use tracing::debug;
 
 /// Why the session of a ticket ends: its client comes again with the next one.
@@ -18,6 +19,8 @@ pub(super) struct Proof {
     /// The second since 1970 from which on it is void.
     ends: Option<u64>,
     is_ticket: bool,
+    /// The user that it is, if it is only one.
+    user: Option<u32>,
 }
 
 impl Session {
@@ -65,12 +68,35 @@ impl Session {
         }
     }
 
+    /// Notes the first frame, and for whom the session can speak. False if the session ends.
+    pub(super) fn hello_came(&mut self, op: &Op) -> Result<bool, String> {
+        let Op::Hello(hello) = op else {
+            return Err("the first frame is no hello".to_string());
+        };
+        self.greeted = true;
+        if self.unproved {
+            self.turn_away_with("hello refused: no secret", Refusal::Missing)?;
+            return Ok(false);
+        }
+        self.turns_of = match (&self.whose, &self.proof) {
+            (Whose::Own, _) => None,
+            (Whose::User(uid), _) => Some(*uid),
+            (Whose::Node(_), Some(proof)) => proof.user,
+            (Whose::Node(_), None) => Some(hello.uid),
+        };
+        Ok(true)
+    }
+
     fn proved(&mut self, sink: &mut RequestSink, site: SiteId, grant: Grant) {
         self.unproved = false;
         self.proof = Some(Proof {
             site,
             ends: grant.ends(),
             is_ticket: grant.by.is_some(),
+            user: match grant.role {
+                Role::User { uid, .. } => Some(uid),
+                Role::Site | Role::Mount | Role::Operator => None,
+            },
         });
         let (role, name) = (grant.role.name(), &*grant.name);
         debug!(peer = self.peer, role, name, "a secret was proved");
@@ -78,7 +104,11 @@ impl Session {
     }
 
     fn turn_away(&mut self, refusal: Refusal) -> Result<(), String> {
-        self.closing = Some(format!("greeting refused: {refusal}").into());
+        self.turn_away_with(&format!("greeting refused: {refusal}"), refusal)
+    }
+
+    fn turn_away_with(&mut self, reason: &str, refusal: Refusal) -> Result<(), String> {
+        self.closing = Some(reason.into());
         self.greet(&Greeting::refusal(refusal))
     }
 
