@@ -54,7 +54,7 @@ class Node:
         tidegate("secret", "derive", self.secret, "--from", self.site, "--role", "mount", "--name", "cn1")
         self.at = f"tcp:127.0.0.1:{free_port()}"
         self.forwarder = Forwarder(work, "one", export=self.data, listen=[self.at], secret_file=self.site,
-                                   **{"log.level": "debug"})
+                                   revoked_file=work / "revoked", **{"log.level": "debug"})
         # Nothing that says where forwarders are, but which of this machine's mounts is meant.
         known = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
         self.environment = known | {"TIDEGATE_MOUNT": str(self.mount), "XDG_RUNTIME_DIR": "/nonexistent",
@@ -238,3 +238,20 @@ def test_a_mount_that_gives_none(node):
     assert not node.sessions(USER) and worker.ends() == ""
     done = tidegate("mount", node.mount, "--ticket-s", 2, code=2)
     assert "must be 0, or from 3 to 3600" in done.stderr, done.stderr
+
+
+def test_a_node_that_is_lost_loses_its_tickets(node):
+    stolen = tidegate("secret", "derive", node.work / "cn2", "--from", node.site, "--role", "mount", "--name", "cn2")
+    assert stolen.stdout == ""
+    spare = node.work.folder("spare")
+    node.work.mount_at(spare, "--secret-file", node.work / "cn2", "--forwarders", node.at, "--ticket-s", 600)
+    text = node.by(USER, sys.executable, "-c", TAKER, spare).stdout
+    file = node.work.file("of-cn2", text, 0o600)
+    os.chown(file, USER, USER)
+    look = (TIDEGATE, "stat", "--forwarders", node.at, "--secret-file")
+    node.by(USER, *look, file)
+    node.work.file("revoked", "cn2  # lost\n", 0o600)
+    until(lambda: "was revoked" in node.by(USER, *look, file, code=None).stderr, "the ticket is good")
+    assert "was revoked" in run(*look, node.work / "cn2", code=2).stderr
+    until(lambda: b"its secret was revoked" in node.forwarder.log.read_bytes(), "the mount's session goes on")
+    run("umount", "-l", spare)

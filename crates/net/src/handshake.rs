@@ -59,6 +59,9 @@ pub enum Refusal {
     /// The client's secret has expired.
     #[error("the secret has expired")]
     Expired,
+    /// The client's secret, or that of the mount which gave its ticket, was taken back.
+    #[error("the secret was revoked")]
+    Revoked,
     /// The forwarder has no secret, so it cannot prove who it is.
     #[error("it has no secret (insecure = true); leave the secret out, or give it the same one")]
     Insecure,
@@ -109,6 +112,7 @@ impl Greeting {
             Refusal::Insecure => 3,
             Refusal::Version => 4,
             Refusal::Missing => 5,
+            Refusal::Revoked => 6,
         };
         Greeting {
             kind: REFUSES,
@@ -129,6 +133,7 @@ impl Greeting {
             (REFUSES, [2]) => Some(Refusal::Expired),
             (REFUSES, [3]) => Some(Refusal::Insecure),
             (REFUSES, [5]) => Some(Refusal::Missing),
+            (REFUSES, [6]) => Some(Refusal::Revoked),
             (REFUSES, _) => Some(Refusal::Version),
             _ => None,
         }

@@ -323,7 +323,8 @@ fn secrets(config: &Config) -> Result<Option<SiteSecrets>, StartError> {
         let encryption = config.encryption.name();
         tracing::warn!(encryption, "others can read what goes over the network");
     }
-    let secrets = SiteSecrets::read(path, config.old_secret_file.as_deref());
+    let old = config.old_secret_file.as_deref();
+    let secrets = SiteSecrets::read(path, old, config.revoked_file.as_deref());
     let secrets = secrets.map_err(|(path, error)| StartError::Secret { path, error })?;
     Ok(Some(secrets))
 }

@@ -67,6 +67,12 @@ keys! {
         /// either. It need not be there. Both files are read again when they change
         old_secret_file: Option<PathBuf> = or(None);
 
+        /// File with the names of derived secrets that were taken back, one a line; `#` begins a
+        /// comment. They are void from then on, and so are the tickets that they gave. Only its
+        /// owner may read it, as with a secret. It need not be there, and is read again when it
+        /// changes
+        revoked_file: Option<PathBuf> = or(None);
+
         /// How what clients of other nodes and this forwarder send each other is protected, at
         /// least: encrypted and authenticated (`on`), only authenticated (`integrity`), or not at
         /// all once both have proved who they are (`off`, for closed networks). If a client asks

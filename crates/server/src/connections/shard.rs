@@ -388,10 +388,10 @@ impl Shard {
         let Some(secrets) = &policy.secrets else {
             return;
         };
-        let (sites, now_s) = (secrets.valid(self.sink.now), wall_s());
+        let (valid, now_s) = (secrets.valid(self.sink.now), wall_s());
         let sessions = self.sessions.iter();
         let void: Vec<_> = sessions
-            .filter_map(|(id, session)| Some((*id, session.void(&sites, now_s)?)))
+            .filter_map(|(id, session)| Some((*id, session.void(&valid, now_s)?)))
             .collect();
         for (id, reason) in void {
             self.close(id, Some(reason));

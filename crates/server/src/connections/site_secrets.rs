@@ -1,12 +1,15 @@
-//! The secrets of the site that are valid now: what the files of the configuration hold, read again
-//! when a file has changed, so that a secret is replaced without a restart.
+//! The secrets of the site that are valid now, and which of those derived from them were taken
+//! back: what the files of the configuration hold, read again when a file has changed, so that a
+//! secret is replaced or revoked without a restart.
 
 use crate::lock::lock;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use tidegate_net::{SecretError, SiteSecret};
+use tidegate_net::{SecretError, SiteSecret, read_private};
 use tidegate_sched::Time;
+use tidegate_wire::Grant;
 use tracing::{info, warn};
 
 /// How long after one look at the files the next one may follow, in ns.
@@ -17,14 +20,39 @@ pub struct SiteSecrets {
     state: Mutex<State>,
 }
 
+/// What is valid at a time.
+pub struct Valid {
+    /// The newest first.
+    pub sites: Vec<SiteSecret>,
+    /// Names of grants that were taken back.
+    revoked: BTreeSet<String>,
+}
+
+impl Valid {
+    /// Whether a grant was taken back, or that of its giver.
+    pub fn revokes(&self, grant: &Grant) -> bool {
+        let by = grant.by.as_ref().map(|by| &*by.name);
+        let mut names = by.into_iter().chain([&*grant.name]);
+        names.any(|name| self.revoked.contains(name))
+    }
+}
+
 struct State {
-    /// The first is the one that must be there.
     files: Vec<SecretFile>,
     looked: Time,
-    valid: Arc<[SiteSecret]>,
+    valid: Arc<Valid>,
+}
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holds {
+    Secret,
+    OldSecret,
+    Revoked,
 }
 
 struct SecretFile {
+    holds: Holds,
     path: PathBuf,
     /// What the file was when it was last read; None: there was none.
     seen: Option<Mark>,
@@ -34,19 +62,26 @@ struct SecretFile {
 type Mark = (u64, i64, i64);
 
 impl SiteSecrets {
-    /// Reads the secret, and the one that was valid before it, if that file is there. An error
-    /// names the file.
+    /// Reads the secret; and the one that was valid before it, and the names of those that were
+    /// taken back, if these files are there. An error names the file.
     pub fn read(
         secret: &Path,
         old_secret: Option<&Path>,
+        revoked: Option<&Path>,
     ) -> Result<SiteSecrets, (PathBuf, SecretError)> {
-        let paths = [secret].into_iter().chain(old_secret);
-        let files: Vec<SecretFile> = paths
-            .map(|path| SecretFile {
-                path: path.to_path_buf(),
-                seen: mark(path),
+        let all = [
+            (Holds::Secret, Some(secret)),
+            (Holds::OldSecret, old_secret),
+            (Holds::Revoked, revoked),
+        ];
+        let files = all.into_iter().filter_map(|(holds, path)| {
+            Some(SecretFile {
+                holds,
+                path: path?.to_path_buf(),
+                seen: mark(path?),
             })
-            .collect();
+        });
+        let files: Vec<SecretFile> = files.collect();
         let valid = valid(&files)?;
         Ok(SiteSecrets {
             state: Mutex::new(State {
@@ -57,8 +92,8 @@ impl SiteSecrets {
         })
     }
 
-    /// The secrets that are valid now, the newest first. `now` is the forwarder's time.
-    pub fn valid(&self, now: Time) -> Arc<[SiteSecret]> {
+    /// What is valid now. `now` is the forwarder's time.
+    pub fn valid(&self, now: Time) -> Arc<Valid> {
         let mut state = lock(&self.state);
         if now.since(state.looked) >= LOOK_NS {
             state.looked = now;
@@ -81,7 +116,8 @@ impl State {
         }
         match valid(&self.files) {
             Ok(valid) => {
-                info!(valid = valid.len(), "the site's secret was read again");
+                let (secrets, revoked) = (valid.sites.len(), valid.revoked.len());
+                info!(secrets, revoked, "the site's secret was read again");
                 self.valid = valid;
             }
             Err((path, error)) => {
@@ -92,17 +128,40 @@ impl State {
     }
 }
 
-fn valid(files: &[SecretFile]) -> Result<Arc<[SiteSecret]>, (PathBuf, SecretError)> {
-    let mut valid = Vec::new();
-    for (number, file) in files.iter().enumerate() {
-        match SiteSecret::read(&file.path) {
-            Ok(secret) => valid.push(secret),
-            // The change is over.
-            Err(SecretError::Read(error)) if number > 0 && error.kind() == ErrorKind::NotFound => {}
+fn valid(files: &[SecretFile]) -> Result<Arc<Valid>, (PathBuf, SecretError)> {
+    let mut valid = Valid {
+        sites: Vec::new(),
+        revoked: BTreeSet::new(),
+    };
+    for file in files {
+        let read = match file.holds {
+            Holds::Secret | Holds::OldSecret => {
+                SiteSecret::read(&file.path).map(|secret| valid.sites.push(secret))
+            }
+            Holds::Revoked => read_private(&file.path).map(|text| {
+                valid.revoked = names(&String::from_utf8_lossy(&text));
+            }),
+        };
+        match read {
+            Ok(()) => {}
+            // The change is over, or nothing was taken back.
+            Err(SecretError::Read(error))
+                if file.holds != Holds::Secret && error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err((file.path.clone(), error)),
         }
     }
-    Ok(valid.into())
+    Ok(Arc::new(valid))
+}
+
+/// The names in a list, one a line.
+fn names(text: &str) -> BTreeSet<String> {
+    let lines = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default().trim());
+    lines
+        .filter(|name| !name.is_empty())
+        .map(String::from)
+        .collect()
 }
 
 fn mark(path: &Path) -> Option<Mark> {
@@ -138,12 +197,13 @@ mod tests {
         );
         write(&file, first);
         let before = Secret::read(&file).expect("it is good");
-        let sites = SiteSecrets::read(&file, Some(&old)).expect("the other need not be there");
+        let sites =
+            SiteSecrets::read(&file, Some(&old), None).expect("the other need not be there");
         let mut now = Time(0);
         let mut takes = |secret: &Secret| {
             now = now + SECOND;
             let (_, greeting) = Initiator::begin(secret, Encryption::On);
-            accept(&sites.valid(now), Encryption::On, 0, &greeting).is_ok()
+            accept(&sites.valid(now).sites, Encryption::On, 0, &greeting).is_ok()
         };
         assert!(takes(&before));
         write(&old, first);
@@ -163,6 +223,45 @@ mod tests {
         assert!(!takes(&before) && takes(&after));
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("it is ours");
         assert!(takes(&before) && !takes(&after));
+        std::fs::remove_dir_all(&folder).expect("it is ours");
+    }
+
+    #[test]
+    fn what_is_taken_back_is_void_with_its_tickets_and_nothing_else_is() {
+        let name = format!("tidegate-revoked-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("it is ours");
+        let (file, list) = (folder.join("secret"), folder.join("revoked"));
+        write(&file, "the only secret of the site");
+        let sites = SiteSecrets::read(&file, None, Some(&list)).expect("it need not be there");
+        let grant = |name: &str| Grant {
+            role: tidegate_wire::Role::Mount,
+            name: name.into(),
+            expires: None,
+            by: None,
+        };
+        let user = tidegate_wire::Caller::alone(1000, 100);
+        let ticket = grant("cn1").ticket(user.clone(), "", 9).expect("it may");
+        let of_site = Grant::site().ticket(user, "io1", 9).expect("it may");
+        let all = [grant("cn1"), ticket, grant("cn2"), Grant::site(), of_site];
+        let mut now = Time(0);
+        let mut revoked = || {
+            now = now + SECOND;
+            let valid = sites.valid(now);
+            assert_eq!(valid.sites.len(), 1);
+            all.each_ref().map(|grant| valid.revokes(grant))
+        };
+        assert_eq!(revoked(), [false; 5]);
+        write(&list, "# lost in March\n cn1 # and its disk\n\ncn\n");
+        assert_eq!(revoked(), [true, true, false, false, false]);
+        // What others could write is not believed, and changes nothing.
+        write(&list, "cn2");
+        std::fs::set_permissions(&list, PermissionsExt::from_mode(0o666)).expect("it is ours");
+        assert_eq!(revoked(), [true, true, false, false, false]);
+        std::fs::set_permissions(&list, PermissionsExt::from_mode(0o600)).expect("it is ours");
+        assert_eq!(revoked(), [false, false, true, false, false]);
+        std::fs::remove_file(&list).expect("it is ours");
+        assert_eq!(revoked(), [false; 5]);
         std::fs::remove_dir_all(&folder).expect("it is ours");
     }
 }

@@ -1,11 +1,12 @@
 //! What a session of another node says and hears before its hello, and how long that holds.
 
 use super::super::doors::Whose;
+use super::super::site_secrets::Valid;
 use super::super::{RequestSink, ToLoop};
 use super::Session;
 use crate::clock::wall_s;
 use std::io::IoSlice;
-use tidegate_net::{Greeting, Refusal, SiteId, SiteSecret};
+use tidegate_net::{Greeting, Refusal, SiteId};
 use tidegate_wire::{Grant, Op, Role};
 use tracing::debug;
 
@@ -16,11 +17,7 @@ pub(in super::super) const TICKET_ENDED: &str = "its ticket has ended";
 pub(super) struct Proof {
     /// By which secret of the site.
     site: SiteId,
-    /// The second since 1970 from which on it is void.
-    ends: Option<u64>,
-    is_ticket: bool,
-    /// The user that it is, if it is only one.
-    user: Option<u32>,
+    grant: Grant,
 }
 
 impl Session {
@@ -43,8 +40,13 @@ impl Session {
         let policy = &sink.policy;
         let accepted = match &policy.secrets {
             Some(secrets) => {
-                let sites = secrets.valid(sink.now);
-                tidegate_net::accept(&sites, policy.encryption, wall_s(), greeting)
+                let valid = secrets.valid(sink.now);
+                let (sites, least) = (&valid.sites, policy.encryption);
+                let accepted = tidegate_net::accept(sites, least, wall_s(), greeting);
+                accepted.and_then(|it| match valid.revokes(&it.grant) {
+                    true => Err(Refusal::Revoked),
+                    false => Ok(it),
+                })
             }
             None => Err(Refusal::Insecure),
         };
@@ -81,7 +83,10 @@ impl Session {
         self.turns_of = match (&self.whose, &self.proof) {
             (Whose::Own, _) => None,
             (Whose::User(uid), _) => Some(*uid),
-            (Whose::Node(_), Some(proof)) => proof.user,
+            (Whose::Node(_), Some(proof)) => match proof.grant.role {
+                Role::User { uid, .. } => Some(uid),
+                Role::Site | Role::Mount | Role::Operator => None,
+            },
             (Whose::Node(_), None) => Some(hello.uid),
         };
         Ok(true)
@@ -91,12 +96,7 @@ impl Session {
         self.unproved = false;
         self.proof = Some(Proof {
             site,
-            ends: grant.ends(),
-            is_ticket: grant.by.is_some(),
-            user: match grant.role {
-                Role::User { uid, .. } => Some(uid),
-                Role::Site | Role::Mount | Role::Operator => None,
-            },
+            grant: grant.clone(),
         });
         let (role, name) = (grant.role.name(), &*grant.name);
         debug!(peer = self.peer, role, name, "a secret was proved");
@@ -122,15 +122,18 @@ impl Session {
     }
 
     /// Why what the client has proved holds no more.
-    pub(in super::super) fn void(&self, sites: &[SiteSecret], now_s: u64) -> Option<&'static str> {
-        let proof = self.proof.as_ref()?;
-        if proof.ends.is_some_and(|ends| ends <= now_s) {
-            return Some(match proof.is_ticket {
-                true => TICKET_ENDED,
-                false => "its secret has expired",
+    pub(in super::super) fn void(&self, valid: &Valid, now_s: u64) -> Option<&'static str> {
+        let Proof { site, grant } = self.proof.as_ref()?;
+        if grant.is_void(now_s) {
+            return Some(match grant.by {
+                Some(_) => TICKET_ENDED,
+                None => "its secret has expired",
             });
         }
-        let is_valid = sites.iter().any(|it| it.id() == proof.site);
+        if valid.revokes(grant) {
+            return Some("its secret was revoked");
+        }
+        let is_valid = valid.sites.iter().any(|it| it.id() == *site);
         (!is_valid).then_some("its secret is not valid any more")
     }
 }
