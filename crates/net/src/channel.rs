@@ -11,7 +11,7 @@
 //! After each [`REKEY_RECORDS`] records a new key is made of the old one, as the Noise protocol
 //! framework has it.
 
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem;
@@ -27,8 +27,15 @@ const TAG_LEN: usize = 16;
 const CONTENT_MAX: usize = 64 << 10;
 /// Bytes of the longest record, with its length.
 const RECORD_MAX: usize = LENGTH_LEN + CONTENT_MAX + TAG_LEN;
-/// Bytes of a buffer for records that arrive: one that is complete, and most of the next.
-const ARRIVING_MAX: usize = 2 * RECORD_MAX;
+/// Bytes from which on a piece of the stream is sealed from its place, in records of its own, which
+/// the other end may open straight into their place. Shorter ones are copied together into one.
+const LONG: usize = 8 << 10;
+/// Bytes of a buffer for records to be sent: long ones, and the short ones beside them.
+const SENT_MAX: usize = 2 * RECORD_MAX + LONG;
+/// Bytes to receive at once beyond the record that has begun to arrive.
+const AHEAD: usize = 16 << 10;
+/// Bytes of a buffer for records that arrive: one, and what has come behind it.
+const ARRIVING_MAX: usize = RECORD_MAX + 2 * AHEAD;
 /// Records after which the key is replaced: 64 GiB of the stream.
 const REKEY_RECORDS: u64 = 1 << 20;
 thread_local! {
@@ -100,7 +107,7 @@ impl Channel {
             sending: Mutex::new(Sending {
                 cipher: Cipher::new(ours, encrypts),
                 buffer: Vec::new(),
-                record: 0..0,
+                records: 0..0,
                 promised: 0,
             }),
             receiving: Mutex::new(Receiving {
@@ -113,17 +120,17 @@ impl Channel {
         })
     }
 
-    /// Sends bytes of the stream. `fill` puts them into the memory that it is given, and returns
-    /// their number; `write` sends bytes of records. Returns how many bytes of the stream are out.
+    /// Sends bytes of the stream: those of the pieces, in their order, as many as there is room for
+    /// in one go. `write` sends bytes of records. Returns how many bytes of the stream are out.
     ///
-    /// If `write` has no room, the bytes count as not sent, though their record is made: the caller
-    /// tries again with the same bytes, of which `fill` is not asked a second time.
+    /// If `write` has no room, the bytes count as not sent, though their records are made: the
+    /// caller tries again with the same bytes, which are not looked at a second time.
     pub fn send(
         &self,
-        fill: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+        pieces: &[IoSlice<'_>],
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        lock(&self.sending).send(fill, write)
+        lock(&self.sending).send(pieces, write)
     }
 
     /// Receives bytes of the stream into the pieces, in their order. `read` receives bytes of
@@ -134,6 +141,11 @@ impl Channel {
         read: impl FnMut(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         lock(&self.receiving).receive(pieces, read)
+    }
+
+    /// Whether a record has begun to arrive and has not arrived whole.
+    pub(crate) fn is_amid_record(&self) -> bool {
+        !lock(&self.receiving).arrived.is_empty()
     }
 
     /// Whether the next receive may find bytes, or the end of the stream, though the last one did
@@ -173,33 +185,63 @@ impl Cipher {
         }
     }
 
-    /// Protects `content`; returns the tag.
-    fn seal(&mut self, content: &mut [u8]) -> [u8; TAG_LEN] {
+    /// Protects the first `len` bytes of `record`, and puts the tag behind them.
+    fn seal(&mut self, record: &mut [u8], len: usize) {
         let nonce = self.nonce();
-        let tag = match self.encrypts {
+        let (content, tag) = record.split_at_mut(len);
+        let made = match self.encrypts {
             true => (self.key).seal_in_place_separate_tag(nonce, Aad::empty(), content),
             false => (self.key).seal_in_place_separate_tag(nonce, Aad::from(&*content), &mut []),
         };
-        let tag = tag.expect("a record is far shorter than the cipher allows");
-        tag.as_ref().try_into().expect("a tag has 16 bytes")
+        let made = made.expect("a record is far shorter than the cipher allows");
+        tag.copy_from_slice(made.as_ref());
+    }
+
+    /// Puts protected `content` into `record`, and the tag behind it.
+    fn seal_from(&mut self, content: &[u8], record: &mut [u8]) {
+        if !self.encrypts {
+            record[..content.len()].copy_from_slice(content);
+            return self.seal(record, content.len());
+        }
+        let nonce = self.nonce();
+        let (sealed, tag) = record.split_at_mut(content.len());
+        let made =
+            (self.key).seal_out_of_place_scatter(nonce, Aad::empty(), content, sealed, &[], tag);
+        made.expect("a record is far shorter than the cipher allows");
     }
 
     /// Checks a record, and leaves its content at its beginning. The length of a record is at least
     /// that of a tag.
     fn open(&mut self, record: &mut [u8]) -> io::Result<()> {
         let nonce = self.nonce();
+        let (content, tag) = record.split_at_mut(record.len() - TAG_LEN);
         let opened = match self.encrypts {
-            true => self
-                .key
-                .open_in_place(nonce, Aad::empty(), record)
-                .map(|_| ()),
+            true => (self.key).open_in_place_separate_tag(nonce, Aad::empty(), tag, content),
             false => {
-                let (content, tag) = record.split_at_mut(record.len() - TAG_LEN);
-                let opened = self.key.open_in_place(nonce, Aad::from(&*content), tag);
-                opened.map(|_| ())
+                let content = Aad::from(&*content);
+                (self.key).open_in_place_separate_tag(nonce, content, tag, &mut [])
             }
         };
-        opened.map_err(|_| io::Error::new(ErrorKind::InvalidData, "bytes were changed on the way"))
+        opened.map(|_| ()).map_err(|_| changed())
+    }
+
+    /// Checks a record, and puts its content into a place of the same length; zeros if it was
+    /// changed.
+    fn open_into(&mut self, record: &[u8], place: &mut [u8]) -> io::Result<()> {
+        let nonce = self.nonce();
+        let (content, tag) = record.split_at(record.len() - TAG_LEN);
+        let opened = match self.encrypts {
+            true => (self.key).open_separate_gather(nonce, Aad::empty(), content, tag, place),
+            false => {
+                let checked =
+                    (self.key).open_in_place_separate_tag(nonce, Aad::from(content), tag, &mut []);
+                checked.map(|_| place.copy_from_slice(content))
+            }
+        };
+        opened.map_err(|_| {
+            place.fill(0);
+            changed()
+        })
     }
 
     /// The nonce of the next record.
@@ -220,6 +262,10 @@ impl Cipher {
     }
 }
 
+fn changed() -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, "bytes were changed on the way")
+}
+
 fn key_of(bytes: &[u8; 32]) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes).expect("it has the cipher's length"))
 }
@@ -232,48 +278,119 @@ fn nonce_of(number: u64) -> Nonce {
 
 struct Sending {
     cipher: Cipher,
-    /// Empty while there is no record to send; else it has room for the longest.
+    /// Empty while there is no record to send; else it has [`SENT_MAX`] bytes.
     buffer: Vec<u8>,
     /// Which bytes of the buffer are to be sent.
-    record: Range<usize>,
-    /// Bytes of the stream in the record that were not reported as sent yet.
+    records: Range<usize>,
+    /// Bytes of the stream in the records that were not reported as sent yet.
     promised: usize,
 }
 
 impl Sending {
     fn send(
         &mut self,
-        fill: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+        pieces: &[IoSlice<'_>],
         mut write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         if self.promised == 0 {
-            let mut buffer = take_buffer(&SPARE_SENT, RECORD_MAX);
-            match fill(&mut buffer[LENGTH_LEN..LENGTH_LEN + CONTENT_MAX]) {
-                Ok(len) if len > 0 => self.begin(buffer, len),
-                other => {
-                    SPARE_SENT.set(buffer);
-                    return other;
-                }
-            }
+            let mut records = Records {
+                cipher: &mut self.cipher,
+                buffer: take_buffer(&SPARE_SENT, SENT_MAX),
+                end: 0,
+                promised: 0,
+            };
+            records.seal(pieces);
+            (self.promised, self.records) = (records.promised, 0..records.end);
+            self.buffer = records.buffer;
         }
-        while !self.record.is_empty() {
-            match write(&self.buffer[self.record.clone()])? {
+        while !self.records.is_empty() {
+            match write(&self.buffer[self.records.clone()])? {
                 0 => return Err(ErrorKind::WriteZero.into()),
-                count => self.record.start += count,
+                count => self.records.start += count,
             }
         }
         SPARE_SENT.set(mem::take(&mut self.buffer));
         Ok(mem::take(&mut self.promised))
     }
+}
 
-    /// Makes a record of the `len` bytes of the stream that are in the buffer.
-    fn begin(&mut self, mut buffer: Vec<u8>, len: usize) {
-        let end = LENGTH_LEN + len;
+/// Records that are made one behind the other, to be sent together.
+struct Records<'a> {
+    cipher: &'a mut Cipher,
+    buffer: Vec<u8>,
+    /// The end of the last record in the buffer.
+    end: usize,
+    /// Bytes of the stream in the records.
+    promised: usize,
+}
+
+impl Records<'_> {
+    /// Makes records of the pieces' bytes, in their order, as far as there is room.
+    fn seal(&mut self, pieces: &[IoSlice<'_>]) {
+        // Bytes of the record that short pieces are copied into.
+        let mut gathered = 0;
+        for piece in pieces {
+            if piece.len() >= LONG {
+                self.end_record(mem::take(&mut gathered));
+                if !self.seal_long(piece) {
+                    return;
+                }
+                continue;
+            }
+            if piece.len() > self.room() - gathered {
+                self.end_record(mem::take(&mut gathered));
+                if piece.len() > self.room() {
+                    return;
+                }
+            }
+            self.content()[gathered..][..piece.len()].copy_from_slice(piece);
+            gathered += piece.len();
+        }
+        self.end_record(gathered);
+    }
+
+    /// Makes records of a long piece. False if there was not room for all of it.
+    fn seal_long(&mut self, piece: &[u8]) -> bool {
+        piece.chunks(CONTENT_MAX).all(|part| {
+            let fits = part.len() <= self.room();
+            if fits {
+                let start = self.begin_record(part.len());
+                let record = &mut self.buffer[start..self.end];
+                self.cipher.seal_from(part, record);
+            }
+            fits
+        })
+    }
+
+    /// Bytes of the stream that the next record can have.
+    fn room(&self) -> usize {
+        let left = self.buffer.len() - self.end;
+        left.saturating_sub(LENGTH_LEN + TAG_LEN).min(CONTENT_MAX)
+    }
+
+    /// The memory for the content of the next record.
+    fn content(&mut self) -> &mut [u8] {
+        let room = self.room();
+        &mut self.buffer[self.end + LENGTH_LEN..][..room]
+    }
+
+    /// Makes a record of the first `len` bytes of its content; none if it would be empty.
+    fn end_record(&mut self, len: usize) {
+        if len > 0 {
+            let start = self.begin_record(len);
+            self.cipher.seal(&mut self.buffer[start..self.end], len);
+        }
+    }
+
+    /// Writes the length of a record of `len` bytes of the stream. Returns where
+    /// its content begins.
+    fn begin_record(&mut self, len: usize) -> usize {
+        let start = self.end + LENGTH_LEN;
         let length = (len + TAG_LEN) as u32;
-        buffer[..LENGTH_LEN].copy_from_slice(&length.to_le_bytes());
-        let tag = self.cipher.seal(&mut buffer[LENGTH_LEN..end]);
-        buffer[end..end + TAG_LEN].copy_from_slice(&tag);
-        (self.buffer, self.record, self.promised) = (buffer, 0..end + TAG_LEN, len);
+        self.buffer[self.end..start].copy_from_slice(&length.to_le_bytes());
+        self.end = start + len + TAG_LEN;
+        self.promised += len;
+        start
     }
 }
 
@@ -302,7 +419,9 @@ impl Receiving {
             if given == room {
                 return self.rest(given);
             }
-            if self.open_next()? {
+            let place = place_behind(pieces, given);
+            if let Some(opened) = self.open_next(place)? {
+                given += opened;
                 continue;
             }
             if drained && given > 0 {
@@ -312,8 +431,9 @@ impl Receiving {
             if self.buffer.is_empty() {
                 self.buffer = take_buffer(&SPARE_ARRIVING, ARRIVING_MAX);
             }
-            self.move_to_front();
-            let space = &mut self.buffer[self.arrived.end..];
+            let want = self.want();
+            self.make_room(want);
+            let space = &mut self.buffer[self.arrived.end..][..want];
             let len = space.len();
             match read(space) {
                 Ok(0) if given == 0 && !self.arrived.is_empty() => {
@@ -365,45 +485,67 @@ impl Receiving {
         before - self.content.len()
     }
 
-    /// Opens the next record, if it has arrived whole. False if it has not.
-    fn open_next(&mut self) -> io::Result<bool> {
+    /// Opens the next record, if it has arrived whole: into `place` if there is room for all of its
+    /// content, else where it is. Returns the number of bytes in `place`; None if it has not.
+    fn open_next(&mut self, place: &mut [u8]) -> io::Result<Option<usize>> {
+        let Some(len) = self.begun()? else {
+            return Ok(None);
+        };
+        if self.arrived.len() < LENGTH_LEN + len {
+            return Ok(None);
+        }
+        let start = self.arrived.start + LENGTH_LEN;
+        let record = &mut self.buffer[start..start + len];
+        self.arrived.start = start + len;
+        let count = len - TAG_LEN;
+        if let Some(place) = place.get_mut(..count) {
+            self.cipher.open_into(record, place)?;
+            return Ok(Some(count));
+        }
+        self.cipher.open(record)?;
+        self.content = start..start + count;
+        Ok(Some(0))
+    }
+
+    /// The length of the record that has begun to arrive.
+    fn begun(&self) -> io::Result<Option<usize>> {
         let arrived = &self.buffer[self.arrived.clone()];
         let Some(length) = arrived.first_chunk::<LENGTH_LEN>() else {
-            return Ok(false);
+            return Ok(None);
         };
         let len = u32::from_le_bytes(*length) as usize;
         if !(TAG_LEN + 1..=CONTENT_MAX + TAG_LEN).contains(&len) {
             let error = "a record of a length that none has";
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
-        if arrived.len() < LENGTH_LEN + len {
-            return Ok(false);
-        }
-        let start = self.arrived.start + LENGTH_LEN;
-        self.cipher.open(&mut self.buffer[start..start + len])?;
-        self.content = start..start + len - TAG_LEN;
-        self.arrived.start = start + len;
-        Ok(true)
+        Ok(Some(len))
     }
 
-    /// Moves the begun record to the front, so that there is room for all of it.
-    fn move_to_front(&mut self) {
-        if self.arrived.start > 0 {
+    /// How many bytes to receive next: what the begun record lacks, and some more.
+    fn want(&self) -> usize {
+        let begun = self.begun().ok().flatten();
+        let record = begun.map_or(0, |len| LENGTH_LEN + len);
+        record.saturating_sub(self.arrived.len()) + AHEAD
+    }
+
+    /// Moves the begun record to the front, if there is no room for `want` bytes behind it.
+    fn make_room(&mut self, want: usize) {
+        if self.buffer.len() - self.arrived.end < want {
             self.buffer.copy_within(self.arrived.clone(), 0);
             self.arrived = 0..self.arrived.len();
         }
     }
 }
 
-/// Gathers the bytes of `pieces` into `into`, as many as there is room for. Returns their number.
-pub(crate) fn gather(pieces: &[IoSlice<'_>], into: &mut [u8]) -> usize {
-    let mut filled = 0;
+/// What of the pieces is behind their first `skip` bytes and in one piece.
+fn place_behind<'a>(pieces: &'a mut [IoSliceMut<'_>], mut skip: usize) -> &'a mut [u8] {
     for piece in pieces {
-        let count = piece.len().min(into.len() - filled);
-        into[filled..filled + count].copy_from_slice(&piece[..count]);
-        filled += count;
+        if skip < piece.len() {
+            return &mut piece[skip..];
+        }
+        skip -= piece.len();
     }
-    filled
+    &mut []
 }
 
 #[cfg(test)]

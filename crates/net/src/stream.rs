@@ -1,14 +1,14 @@
 //! The stream of bytes of a connection: a socket, or a libfabric link that was set up over one.
 //! After a handshake the bytes go through a channel.
 
-use crate::channel::{Channel, gather};
+use crate::channel::Channel;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -72,6 +72,12 @@ impl Stream {
     /// Whether bytes go through a channel.
     pub fn is_protected(&self) -> bool {
         self.channel.get().is_some()
+    }
+
+    /// Whether a record has begun to arrive and has not arrived whole, where bytes go through a
+    /// channel.
+    pub fn is_amid_record(&self) -> bool {
+        self.channel.get().is_some_and(Channel::is_amid_record)
     }
 
     /// Whether another receive may find bytes or the end of the stream after one that found `count`
@@ -157,23 +163,13 @@ impl Stream {
         more: bool,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<usize> {
-        if self.is_protected() {
-            return self.send_filled(more, |into| Ok(gather(pieces, into)));
+        match self.channel.get() {
+            Some(channel) => {
+                let write = |records: &[u8]| self.send_plain(&[IoSlice::new(records)], more, None);
+                channel.send(pieces, write)
+            }
+            None => self.send_plain(pieces, more, descriptor),
         }
-        self.send_plain(pieces, more, descriptor)
-    }
-
-    /// Sends on a protected stream the bytes that `fill` puts into the memory it is given; `fill`
-    /// returns their number. After `WouldBlock` of the stream the next call must be for the same
-    /// bytes, of which `fill` is not asked again.
-    pub fn send_filled(
-        &self,
-        more: bool,
-        fill: impl FnOnce(&mut [u8]) -> io::Result<usize>,
-    ) -> io::Result<usize> {
-        let channel = self.channel.get().ok_or(ErrorKind::Unsupported)?;
-        let write = |record: &[u8]| self.send_plain(&[IoSlice::new(record)], more, None);
-        channel.send(fill, write)
     }
 
     fn send_plain(

@@ -92,7 +92,14 @@ impl Came {
 /// What a shard tells the forwarder's loop.
 pub enum ToLoop {
     /// The client has proved, before its hello, what it may do.
-    Proved(ConnId, Grant),
+    Proved {
+        /// The connection.
+        conn: ConnId,
+        /// What it may do.
+        grant: Grant,
+        /// Whether its bytes go through a channel from now on.
+        protected: bool,
+    },
     /// Header and body of a request have arrived. If payload follows, the shard reads it after the
     /// loop has given it a buffer by [`ToShard::Payload`].
     Request(ConnId, Came),
@@ -302,6 +309,14 @@ impl Ports {
         };
         *self.conns_of(port.shard) -= 1;
         true
+    }
+
+    /// Notes that the bytes of a connection go through a channel, which copies them in any case:
+    /// better by the storage threads.
+    pub fn protected(&mut self, conn: ConnId) {
+        if let Some(port) = self.ports.get_mut(&conn) {
+            port.takes_pages = false;
+        }
     }
 
     /// Whether replies on a connection may be sent as pages of a file. None if the loop takes no

@@ -407,7 +407,16 @@ impl ForwarderLoop {
     /// Carries out one message of a shard.
     fn take(&mut self, message: ToLoop) {
         match message {
-            ToLoop::Proved(conn, grant) => self.tell(Input::Proved { conn, grant }),
+            ToLoop::Proved {
+                conn,
+                grant,
+                protected,
+            } => {
+                if protected {
+                    self.ports.protected(conn);
+                }
+                self.tell(Input::Proved { conn, grant });
+            }
             ToLoop::Request(conn, came) => {
                 match came.request.op {
                     Op::Status => self.tell_counts(),

@@ -2,7 +2,7 @@
 //! the secret is not believed, and what was changed on the way is not taken.
 
 use crate::Draw;
-use std::io::{self, ErrorKind, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::LazyLock;
 use tidegate_net::{
     Channel, Encryption, Finished, FrameReader, Greeting, Initiator, Secret, SiteSecret, Step,
@@ -217,16 +217,13 @@ fn through_a_channel(draw: &mut Draw<'_>) {
         let piece: Vec<u8> = (0..len).map(|at| (at + sent.len()) as u8).collect();
         let mut left = &piece[..];
         while !left.is_empty() {
-            let fill = |into: &mut [u8]| {
-                let count = left.len().min(into.len());
-                into[..count].copy_from_slice(&left[..count]);
-                Ok(count)
-            };
             let write = |bytes: &[u8]| {
                 way.extend_from_slice(bytes);
                 Ok(bytes.len())
             };
-            let count = client.send(fill, write).expect("there is room");
+            let count = client
+                .send(&[IoSlice::new(left)], write)
+                .expect("there is room");
             left = &left[count..];
         }
         sent.extend_from_slice(&piece);

@@ -36,15 +36,16 @@ fn meet(secret: &Secret, site: SiteSecret, asks: Encryption, least: Encryption) 
         }
         (Finished::Protected(client), Ok(forwarder)) => {
             let mut way = Vec::new();
-            let fill = |into: &mut [u8]| {
-                into[..4].copy_from_slice(b"word");
-                Ok(4)
-            };
             let write = |bytes: &[u8]| {
                 way.extend_from_slice(bytes);
                 Ok(bytes.len())
             };
-            assert_eq!(client.send(fill, write).expect("there is room"), 4);
+            assert_eq!(
+                client
+                    .send(&[std::io::IoSlice::new(b"word")], write)
+                    .expect("there is room"),
+                4
+            );
             let mut word = [0; 4];
             let mut left = &way[..];
             let pieces = &mut [std::io::IoSliceMut::new(&mut word)];

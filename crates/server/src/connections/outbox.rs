@@ -41,14 +41,10 @@ impl Sink for Stream {
     }
 
     fn send_pages(&self, pages: &mut Pages, len: usize) -> io::Result<usize> {
-        match (self.is_linked(), self.is_protected()) {
+        match self.is_linked() || self.is_protected() {
             // Its reads are never answered with pages.
-            (true, _) => Err(ErrorKind::Unsupported.into()),
-            (false, true) => self.send_filled(false, |into| {
-                let len = len.min(into.len());
-                pages.read(&mut into[..len])
-            }),
-            (false, false) => pages.send(self, len),
+            true => Err(ErrorKind::Unsupported.into()),
+            false => pages.send(self, len),
         }
     }
 }

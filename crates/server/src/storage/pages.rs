@@ -154,17 +154,6 @@ impl Pages {
         self.left -= sent;
         Ok(sent)
     }
-
-    /// Copies bytes into this memory, as many as it has room for; returns their number.
-    pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let Some(pipe) = &self.pipe else {
-            return Ok(0);
-        };
-        let len = into.len().min(self.left);
-        let read = rustix::io::read(&pipe.read, &mut into[..len])?;
-        self.left -= read;
-        Ok(read)
-    }
 }
 
 impl Drop for Pages {

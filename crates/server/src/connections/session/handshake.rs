@@ -100,7 +100,11 @@ impl Session {
         });
         let (role, name) = (grant.role.name(), &*grant.name);
         debug!(peer = self.peer, role, name, "a secret was proved");
-        sink.messages.push(ToLoop::Proved(self.id, grant));
+        sink.messages.push(ToLoop::Proved {
+            conn: self.id,
+            grant,
+            protected: self.stream.is_protected(),
+        });
     }
 
     fn turn_away(&mut self, refusal: Refusal) -> Result<(), String> {
