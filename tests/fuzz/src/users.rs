@@ -359,7 +359,10 @@ impl World {
 
     fn send(&mut self, user: usize, conn: ConnId, request: Request, payload: Vec<u8>) {
         let asker = &mut self.users[user];
-        asker.asked.insert(request.id, request.op.clone());
+        // To which of two requests with one number a reply belongs, nobody knows.
+        if asker.asked.insert(request.id, request.op.clone()).is_some() {
+            asker.asked.insert(request.id, Op::Ping);
+        }
         asker.last = Some((request.clone(), payload.clone()));
         self.host.receive(conn, &request, &payload);
     }
@@ -440,9 +443,8 @@ impl World {
             if reply.generation != 0 {
                 self.users[to].generation = reply.generation;
             }
-            let Some(op) = self.users[to].asked.remove(&reply.id) else {
-                continue;
-            };
+            let asked = self.users[to].asked.remove(&reply.id);
+            let op = asked.unwrap_or(Op::Ping);
             self.check(to, &op, &reply.result, &payload);
         }
     }
