@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import signal
+import socket
+import threading
 
 import pytest
 from conftest import REPO, Forwarder, free_port, matches, mounted, need_fuse, ready, run, tidegate, until
@@ -100,6 +102,46 @@ def test_a_list(two, names, pattern, code):
 def test_a_wrong_secret(two):
     wrong = two.work.secret("wrong")
     two.ask("{ta} {tb}".format(**two.at), f"{two.at['ta']} refused .*is {wrong} its secret", 2, secret=wrong)
+
+
+class Imposter(threading.Thread):
+    """Answers each connection with these bytes; None: never."""
+
+    def __init__(self, answer):
+        super().__init__(daemon=True)
+        self.answer, self.taken = answer, []
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.at = f"tcp:127.0.0.1:{self.socket.getsockname()[1]}"
+        self.start()
+
+    def run(self):
+        while True:
+            taken, _ = self.socket.accept()
+            self.taken.append(taken)
+            if self.answer:
+                taken.recv(2048)
+                taken.sendall(self.answer)
+
+
+REFUSAL = b"TGC1\1\3\1\0\1"
+
+
+@pytest.mark.parametrize("answer, said", [
+    (REFUSAL, "is .* its secret"), (b"TGC1\1\2\1\0\1", "it does not prove"), (b"\n" * 200, ""), (None, "no answer")])
+def test_an_imposter_keeps_nobody_out(two, answer, said):
+    """He answers at an address of the list; the forwarders are the others."""
+    def told():
+        """What is said where only one of the two is named, which has to tell where the other is."""
+        return "".join(two.client("policy", "get", at=[two.at[name]], code=None).stdout for name in ("ta", "tb"))
+
+    until(lambda: len(re.findall("^forwarder [01]: fifo", told(), re.MULTILINE)) == 4, told)
+    imposter = Imposter(answer)
+    two.ask(f"{two.at['ta']} {imposter.at}", f"{imposter.at} is named and left out .*{said}.*correct the list")
+    two.ask(f"{imposter.at} {two.at['tb']}", f"{imposter.at} is named and left out")
+    two.ask(imposter.at, f"{imposter.at}.*{said}", 2)
+    two.b.stop()
+    two.client("policy", "get", at=(two.at["ta"], imposter.at))
+    two.b.start()
 
 
 @pytest.mark.parametrize("names", ["ta tb", "ta"])

@@ -25,7 +25,8 @@ const EUSERS: i32 = 87;
 pub(crate) struct Candidate {
     pub(crate) address: String,
     pub(crate) member: Member,
-    /// The client need not ask again: the forwarder has refused, or is not of this release.
+    /// The client need not ask again: whoever is there has refused, has not proved to be a
+    /// forwarder of this site, or is not of this release.
     pub(crate) refused: bool,
     /// Why there is no answer, in words.
     pub(crate) trouble: String,
@@ -149,15 +150,14 @@ pub(crate) fn check(candidates: &[Candidate]) -> Result<Checked, ConnectError> {
     let Some(&(first, reference)) = here.first() else {
         return Err(nobody(candidates));
     };
-    for Candidate {
-        address,
-        member,
-        refused,
-        trouble,
-    } in candidates
-    {
-        let waits = matches!(member, Member::Refused(errno) if errno.0 == EUSERS);
-        if *refused && !waits {
+    for candidate in candidates {
+        // Only an answer to a hello, which a client with a secret sends to those alone that have
+        // proved themselves. Anything else may come from whoever has taken the address of a
+        // forwarder that is down.
+        if let Member::Refused(errno) = candidate.member
+            && errno.0 != EUSERS
+        {
+            let (address, trouble) = (&candidate.address, &candidate.trouble);
             return Err(ConnectError::Refused(address.clone(), trouble.clone()));
         }
     }

@@ -255,6 +255,36 @@ fn one_that_refuses_is_told_and_one_that_is_full_is_as_good_as_down() {
 }
 
 #[test]
+fn what_is_unproved_keeps_nobody_from_those_that_are_here() {
+    let unproved = |address| Candidate {
+        refused: true,
+        trouble: "it does not prove that it is a forwarder of this site".to_string(),
+        ..down(address)
+    };
+    let asked = [tells("a", reply(0, 2)), unproved("b")];
+    assert_eq!(list(&asked).expect("it is as good as down"), ["a", "b"]);
+    let hello = HelloReply {
+        forwarders: listing(&[(0, &["tcp:a:1"]), (1, &["tcp:b:1"])]),
+        ..reply(0, 2)
+    };
+    let checked = check(&[tells("tcp:a:1", hello), unproved("tcp:x:1")]).expect("it fits");
+    let whole = checked.complete(&[tells("tcp:b:1", reply(1, 2))]);
+    let whole = whole.expect("it is whole");
+    assert_eq!(whole.forwarders, ["tcp:a:1", "tcp:b:1"]);
+    let [line] = &whole.left_out[..] else {
+        panic!("one line: {whole:?}");
+    };
+    let words = "tcp:x:1 is named and left out (it does not prove";
+    assert!(line.starts_with(words), "{line}");
+    // Where nobody else is here, the reason is what the client ends with.
+    let said = refusal(&[down("a"), unproved("b")]);
+    assert!(
+        said.contains("b refused the session: it does not"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_file_has_one_address_a_line() {
     let path = std::env::temp_dir().join(format!("tidegate-list-{}", std::process::id()));
     let text = "# the I/O nodes\ntcp:io1:4600\n\n  tcp:io0:4600 # first\n";
