@@ -5,6 +5,7 @@
 //! descriptor reporting it.
 
 mod connecting;
+mod secret_file;
 
 use super::connection::{Connection, JOIN, Progress, ReceiveError, Received, Receiver};
 use super::shared::{Command, Peer, Shared, State};
@@ -13,12 +14,12 @@ use crate::core::{CoreOptions, Input};
 use crate::options::EmbeddedOptions;
 use crate::wire::Reply;
 use bytes::Bytes;
-use connecting::QUEUE_FULL_WAIT;
+use connecting::{QUEUE_FULL_WAIT, SECRET_LOOK};
 use mio::event::Event;
 use mio::{Events, Token, Waker};
 use rustix::io::Errno;
+pub(crate) use secret_file::SecretFile;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_fabric::Wait;
@@ -49,24 +50,32 @@ pub(crate) struct Proof {
 
 /// From where the client's secret comes.
 pub(crate) enum Origin {
-    /// The file, and what was in it when it was last read.
-    File(PathBuf, Arc<Secret>),
+    File(SecretFile),
     /// A mount.
     Tickets(Arc<Tickets>),
 }
 
 impl Proof {
-    /// What to show now, and the number of the ticket, if it is one.
-    fn current(&mut self) -> Result<(Arc<Secret>, u64), NoTicket> {
+    /// A new connection will need it. Whoever changes the secret of the site writes it into the
+    /// same file.
+    fn read_again(&mut self) {
+        if let Origin::File(file) = &mut self.origin {
+            file.read_again();
+        }
+    }
+
+    /// Whether the secret is being read.
+    fn is_being_read(&mut self) -> bool {
         match &mut self.origin {
-            // Whoever changes the secret of the site writes it into the same file. A file that
-            // cannot be read now leaves what was there before.
-            Origin::File(file, known) => {
-                if let Ok(secret) = Secret::read(file) {
-                    *known = Arc::new(secret);
-                }
-                Ok((Arc::clone(known), 0))
-            }
+            Origin::File(file) => file.is_being_read(),
+            Origin::Tickets(_) => false,
+        }
+    }
+
+    /// What to show now, and the number of the ticket, if it is one.
+    fn current(&self) -> Result<(Arc<Secret>, u64), NoTicket> {
+        match &self.origin {
+            Origin::File(file) => Ok((file.secret(), 0)),
             Origin::Tickets(tickets) => tickets.current(),
         }
     }
@@ -119,11 +128,20 @@ struct Live {
     generation: u64,
     connection: Arc<Connection>,
     receiver: Receiver,
-    connecting: bool,
-    /// Present from the client's greeting until the forwarder has answered it.
-    initiator: Option<Initiator>,
+    awaits: Awaits,
     /// The number of the ticket that the client has greeted with; 0: none.
     ticket: u64,
+}
+
+/// What a connection waits for before it is of use.
+enum Awaits {
+    Nothing,
+    /// That the socket is connected.
+    Peer,
+    /// That the secret is read, until this time.
+    Secret(Instant),
+    /// The forwarder's answer to the client's greeting, until this time.
+    Answer(Box<Initiator>, Instant),
 }
 
 /// What an event says.
@@ -153,10 +171,34 @@ enum Gone {
     /// libfabric reports an error.
     Fabric(tidegate_fabric::Error),
     Receiving(ReceiveError),
+    /// The forwarder has not answered the client's greeting in time.
+    Silent,
     /// The two ends do not trust each other.
     Handshake(HandshakeError),
     /// The client has no ticket to show.
     Ticket(NoTicket),
+}
+
+impl Entry {
+    /// Whether it waits for a time, or for the secret.
+    fn waits(&self) -> bool {
+        match self {
+            Entry::Free => false,
+            Entry::Queued { .. } => true,
+            Entry::Live(live) => matches!(live.awaits, Awaits::Secret(_) | Awaits::Answer(..)),
+        }
+    }
+
+    /// Whether the I/O thread must look at it now or soon.
+    fn is_due(&self) -> bool {
+        match self {
+            Entry::Live(live) => match live.awaits {
+                Awaits::Answer(_, until) => until <= Instant::now(),
+                _ => self.waits(),
+            },
+            _ => self.waits(),
+        }
+    }
 }
 
 impl Sockets {
@@ -247,28 +289,54 @@ impl Sockets {
         }
     }
 
-    /// Tries again to connect to forwarders whose queue was full; returns whether there was one.
+    /// Goes on with connections that wait for a time or for the secret: tries again to connect
+    /// where the forwarder's queue was full, greets, and gives up where a greeting has no answer.
+    /// Returns whether there was one.
     fn retry(&mut self, shared: &Shared) -> bool {
-        let now = Instant::now();
+        if !self.connections.iter().any(Entry::waits) {
+            return false;
+        }
+        let (now, is_read) = (Instant::now(), self.has_secret());
         let mut any = false;
         for number in 0..self.connections.len() {
-            if let Entry::Queued { generation, again } = self.connections[number]
-                && again <= now
-            {
-                self.connect(shared, number, generation);
-                any = true;
+            let (generation, gone) = match &self.connections[number] {
+                Entry::Queued { generation, again } if *again <= now => {
+                    self.connect(shared, number, *generation);
+                    any = true;
+                    continue;
+                }
+                Entry::Live(live) => match live.awaits {
+                    Awaits::Secret(until) if is_read || until <= now => {
+                        (live.generation, self.greet(number))
+                    }
+                    Awaits::Answer(_, until) if until <= now => {
+                        (live.generation, Err(Gone::Silent))
+                    }
+                    _ => continue,
+                },
+                _ => continue,
+            };
+            if let Err(gone) = gone {
+                self.release(number);
+                self.lost(shared, number, generation, gone);
             }
+            any = true;
         }
         any
     }
 
+    /// How long to sleep: `sleep`, or less where a connection waits for a time or for the secret.
     fn before_retry(&self, sleep: Option<Duration>) -> Option<Duration> {
-        let queued = self
-            .connections
-            .iter()
-            .any(|entry| matches!(entry, Entry::Queued { .. }));
-        let retry = queued.then_some(QUEUE_FULL_WAIT);
-        [sleep, retry].into_iter().flatten().min()
+        let retry = self.connections.iter().filter_map(|entry| match entry {
+            Entry::Queued { .. } => Some(QUEUE_FULL_WAIT),
+            Entry::Live(live) => match live.awaits {
+                Awaits::Secret(_) => Some(SECRET_LOOK),
+                Awaits::Answer(_, until) => Some(until.saturating_duration_since(Instant::now())),
+                Awaits::Nothing | Awaits::Peer => None,
+            },
+            Entry::Free => None,
+        });
+        retry.chain(sleep).min()
     }
 
     /// Like [`Sockets::cycle`], in a thread that makes a call.
@@ -276,8 +344,7 @@ impl Sockets {
         let mut state = shared.state();
         let now_ns = shared.now_ns();
         let work = shared.poll(&mut state, now_ns);
-        let queued = |entry: &Entry| matches!(entry, Entry::Queued { .. });
-        let connect = !state.commands.is_empty() || self.connections.iter().any(queued);
+        let connect = !state.commands.is_empty() || self.connections.iter().any(Entry::is_due);
         let wake_at = state.core.wake_at().unwrap_or(u64::MAX);
         state.sleeps_until_ns = if connect { 0 } else { wake_at };
         drop(state);
@@ -326,7 +393,7 @@ impl Sockets {
             return;
         };
         let generation = live.generation;
-        let gone = if live.connecting {
+        let gone = if matches!(live.awaits, Awaits::Peer) {
             self.connected(shared, number, ready)
         } else {
             if ready.writable {
@@ -352,7 +419,7 @@ impl Sockets {
             let Entry::Live(live) = &mut self.connections[number] else {
                 return Ok(());
             };
-            if live.connecting {
+            if matches!(live.awaits, Awaits::Peer) {
                 return Ok(());
             }
             let (stream, generation) = (&live.connection.stream, live.generation);
@@ -411,9 +478,10 @@ impl Sockets {
         Ok(received)
     }
 
-    /// Whether the client has greeted on a connection, and the forwarder has not answered.
+    /// Whether the forwarder at the other end of a connection has not proved itself yet.
     fn is_unanswered(&self, number: usize) -> bool {
-        matches!(&self.connections[number], Entry::Live(live) if live.initiator.is_some())
+        matches!(&self.connections[number], Entry::Live(live)
+            if matches!(live.awaits, Awaits::Secret(_) | Awaits::Answer(..)))
     }
 
     /// The payload of a reply, from the socket or from shared memory.

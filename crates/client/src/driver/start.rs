@@ -5,7 +5,7 @@
 use super::arena::Arena;
 use super::leader::LeaderFollower;
 use super::shared::{Shared, State};
-use super::sockets::{Origin, Proof, Sockets};
+use super::sockets::{Origin, Proof, SecretFile, Sockets};
 use super::tickets::Tickets;
 use super::{Host, SignalGuard};
 use crate::application::app_id;
@@ -267,7 +267,11 @@ fn candidates(addresses: &[String], state: &State) -> Vec<Candidate> {
 fn proof(options: &Options, dialers: &[Dialer], asks: bool) -> Result<Option<Proof>, ConnectError> {
     let origin = match (&options.secret_file, &options.tickets) {
         (Some(path), _) => match Secret::read(path) {
-            Ok(secret) => Origin::File(path.clone(), Arc::new(secret)),
+            Ok(secret) => Origin::File(SecretFile::new(
+                path.clone(),
+                secret,
+                options.embedded.thread_begins,
+            )),
             Err(error) => return Err(ConnectError::Secret(path.clone(), error)),
         },
         (None, Some(mount)) if dialers.iter().any(|it| it.address().is_remote()) => {

@@ -20,9 +20,9 @@ fn cancellable() -> (Context, CancelToken) {
     )
 }
 
-const SECRET: &[u8] = b"open sesame, please";
+pub const SECRET: &[u8] = b"open sesame, please";
 
-fn write_secret(path: &Path, secret: &[u8], mode: u32) {
+pub fn write_secret(path: &Path, secret: &[u8], mode: u32) {
     std::fs::write(path, secret).expect("the folder is ours");
     let mode = PermissionsExt::from_mode(mode);
     std::fs::set_permissions(path, mode).expect("the file is ours");

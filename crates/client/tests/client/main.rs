@@ -9,3 +9,4 @@ mod disturbed;
 mod fake;
 mod faults;
 mod paths;
+mod unproved;

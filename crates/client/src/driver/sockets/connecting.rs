@@ -6,7 +6,7 @@
 //! All connections of a session end together, so a session can be lost in one way only. Where the
 //! client cannot make a further connection, it works without it.
 
-use super::{Entry, Gone, Live, Origin, Ready, Sockets};
+use super::{Awaits, Entry, Gone, Live, Origin, Ready, Sockets};
 use crate::core::Input;
 use crate::driver::connection::{Connection, JOIN, ReceiveError, Received, Receiver};
 use crate::driver::shared::Shared;
@@ -21,6 +21,14 @@ use tidegate_net::{Finished, Greeting, HandshakeError, Initiator, Refusal, Strea
 
 /// Time after which to try again to connect to a forwarder whose queue of new connections is full.
 pub(super) const QUEUE_FULL_WAIT: Duration = Duration::from_millis(10);
+/// How long a new connection waits for the secret to be read; then the one that was read before
+/// does. Reading takes far less unless the file system does not answer.
+const SECRET_MAX: Duration = Duration::from_secs(1);
+/// Time after which to look again whether the secret is read.
+pub(super) const SECRET_LOOK: Duration = Duration::from_millis(1);
+/// How long a forwarder may take to answer the client's greeting. It takes a millisecond, and more
+/// where thousands come at once.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 impl Sockets {
     pub(super) fn connect(&mut self, shared: &Shared, number: usize, generation: u64) {
@@ -56,10 +64,12 @@ impl Sockets {
             generation,
             connection: Arc::new(Connection::new(stream, arena)),
             receiver: Receiver::new(self.payload_max, remote, shared.arena.clone()),
-            connecting: true,
-            initiator: None,
+            awaits: Awaits::Peer,
             ticket: 0,
         }));
+        if let Some(proof) = self.proof.as_mut().filter(|_| remote) {
+            proof.read_again();
+        }
     }
 
     /// Releases a socket. A thread that still writes to it finds it shut down.
@@ -91,7 +101,7 @@ impl Sockets {
             // The event belongs to an earlier socket.
             return Ok(());
         }
-        live.connecting = false;
+        live.awaits = Awaits::Nothing;
         let queue = socket.connected().map_err(Gone::Fabric)?;
         if let Some(queue) = queue {
             let registry = self.poller.registry();
@@ -99,7 +109,7 @@ impl Sockets {
             registered.map_err(|_| Gone::Connecting(Errno::NOMEM))?;
         }
         match self.address(number).is_remote() {
-            true if self.proof.is_some() => self.greet(number),
+            true if self.proof.is_some() => self.greet_when_read(number),
             _ => {
                 self.usable(shared, number);
                 Ok(())
@@ -107,15 +117,32 @@ impl Sockets {
         }
     }
 
+    /// Begins to prove who the client is, as soon as the secret is read.
+    fn greet_when_read(&mut self, number: usize) -> Result<(), Gone> {
+        if self.has_secret() {
+            return self.greet(number);
+        }
+        if let Entry::Live(live) = &mut self.connections[number] {
+            live.awaits = Awaits::Secret(Instant::now() + SECRET_MAX);
+        }
+        Ok(())
+    }
+
+    /// Whether the secret is there as it is now, if the client has one.
+    pub(super) fn has_secret(&mut self) -> bool {
+        let proof = self.proof.as_mut();
+        proof.is_none_or(|proof| !proof.is_being_read())
+    }
+
     /// Begins to prove who the client is.
-    fn greet(&mut self, number: usize) -> Result<(), Gone> {
+    pub(super) fn greet(&mut self, number: usize) -> Result<(), Gone> {
         let (Some(proof), Entry::Live(live)) = (&mut self.proof, &mut self.connections[number])
         else {
             return Ok(());
         };
         let (secret, ticket) = proof.current().map_err(Gone::Ticket)?;
         let (initiator, greeting) = Initiator::begin(&secret, proof.encryption);
-        live.initiator = Some(initiator);
+        live.awaits = Awaits::Answer(Box::new(initiator), Instant::now() + ANSWER_MAX);
         live.ticket = ticket;
         live.connection.greet(&greeting);
         Ok(())
@@ -130,7 +157,8 @@ impl Sockets {
             let answered = proof.answered(live.ticket, answer.refused().is_some());
             answered.map_err(Gone::Ticket)?;
         }
-        let Some(initiator) = live.initiator.take() else {
+        let awaited = std::mem::replace(&mut live.awaits, Awaits::Nothing);
+        let Awaits::Answer(initiator, _) = awaited else {
             let why = answer
                 .refused()
                 .map_or(HandshakeError::Unproved, HandshakeError::Refused);
@@ -294,8 +322,8 @@ impl Sockets {
     /// Why two ends do not trust each other, in words that follow the forwarder's address.
     fn untrusted(&self, error: HandshakeError) -> String {
         match (error, self.proof.as_ref().map(|proof| &proof.origin)) {
-            (HandshakeError::Refused(Refusal::Secret), Some(Origin::File(file, _))) => {
-                format!("{error}; is {} its secret?", file.display())
+            (HandshakeError::Refused(Refusal::Secret), Some(Origin::File(file))) => {
+                format!("{error}; is {} its secret?", file.path().display())
             }
             _ => error.to_string(),
         }
@@ -315,6 +343,7 @@ impl Sockets {
                 let reset = matches!(error, ReceiveError::Closed | ReceiveError::Socket(_));
                 (!reset, !reset, error.to_string())
             }
+            Gone::Silent => (false, true, "it does not answer the greeting".to_string()),
             Gone::Handshake(error) => (true, true, self.untrusted(error)),
             Gone::Ticket(NoTicket::Waits) => (false, false, "waits for a ticket".to_string()),
             Gone::Ticket(NoTicket::Ended) => {
