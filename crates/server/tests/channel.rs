@@ -152,6 +152,38 @@ fn who_is_on_the_way_can_only_end_the_connection() {
 }
 
 #[test]
+fn a_record_that_stops_half_way_is_cut_off() {
+    let scratch = Scratch::new("half");
+    let secret = write_secret(&scratch, "secret", "a secret of some length");
+    let running = start(&scratch, |config| {
+        config.listen.push(Address::tcp("127.0.0.1:0"));
+        config.secret_file = Some(secret.clone());
+        config.stall_ms = 1500;
+    });
+    let connect = || {
+        let (between, client) = Between::new(&running);
+        let peer = Peer::proved_over(client, &secret);
+        (between, peer.expect("it is right").greet())
+    };
+    let (_, mut waits) = connect();
+    let cuts: [fn(&mut Vec<u8>); 3] = [
+        |bytes| bytes.truncate(1),
+        |bytes| bytes.truncate(20),
+        |bytes| bytes.truncate(bytes.len() - 1),
+    ];
+    for cut in cuts {
+        let (between, mut peer) = connect();
+        peer.check_alive();
+        between.change_next(cut);
+        let frame = mkdir(&mut peer);
+        peer.send(&frame).expect("there is room");
+        assert!(peer.is_cut_off());
+    }
+    // Who has begun nothing may be silent.
+    waits.check_alive();
+}
+
+#[test]
 fn what_is_sent_between_nodes_is_read_by_nobody_else() {
     let scratch = Scratch::new("reads");
     let secret = write_secret(&scratch, "secret", "a secret of some length");

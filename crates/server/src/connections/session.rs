@@ -2,11 +2,12 @@
 //! loop, queues replies, and keeps the times by which a stalled connection is recognised.
 
 mod handshake;
+mod patience;
 
 use super::doors::Whose;
 use super::outbox::{Body, Outbox};
 use super::rdma::{ClientMemory, Moving};
-use super::{Came, HANDED_MAX, Patience, RequestSink, ToLoop};
+use super::{Came, HANDED_MAX, RequestSink, ToLoop};
 use crate::storage::slots::lock_buffer;
 use crate::storage::{SharedMemory, SlotBuffer};
 use handshake::Proof;
@@ -136,8 +137,11 @@ pub struct Session {
     pub(super) in_dirty: bool,
     /// When it was accepted.
     came: Time,
-    /// When bytes were last received.
+    /// When bytes were last received, or a record began to arrive, of whose bytes nothing is given
+    /// on before it has arrived whole.
     heard: Time,
+    /// Whether a record has begun to arrive.
+    amid_record: bool,
     /// When bytes were last sent, or the outbox was last empty.
     spoke: Time,
 }
@@ -178,6 +182,7 @@ impl Session {
             in_dirty: false,
             came: now,
             heard: now,
+            amid_record: false,
             spoke: now,
         }
     }
@@ -288,6 +293,11 @@ impl Session {
             }
             Stage::NoBuffer | Stage::Head => self.reader.fill(receive, &mut []),
         };
+        let amid_record = self.stream.is_amid_record();
+        if amid_record && !self.amid_record {
+            self.heard = now;
+        }
+        self.amid_record = amid_record;
         match result {
             Ok(None) => Ok(Fill::End),
             Ok(Some((count, room))) => {
@@ -557,39 +567,5 @@ impl Session {
     /// Whether every reply has been handed to the system.
     pub(super) fn is_flushed(&self) -> bool {
         self.outbox.is_empty() && self.stream.is_delivered()
-    }
-
-    /// Why the connection must end now, if it keeps others waiting for longer than the forwarder
-    /// has patience: the client takes no replies, stopped amid a frame, sends payload too slowly,
-    /// or has not sent its hello, whatever else it sent.
-    pub(super) fn stalled(&self, now: Time, patience: &Patience) -> Option<&'static str> {
-        let limit_ns = patience.stall_ns_max;
-        if self
-            .last_words
-            .is_some_and(|since| now.since(since) > LAST_WORDS_NS)
-        {
-            return Some("it was to end");
-        }
-        if !self.outbox.is_empty() && now.since(self.spoke) > limit_ns {
-            return Some("it does not read its replies");
-        }
-        if !self.greeted && now.since(self.came) > patience.hello_ns_max {
-            return Some("it never said hello");
-        }
-        if let Stage::Receiving { request, since, .. } = &self.stage
-            && let Some(limit_ns) = patience.payload_ns_max(request.payload_len)
-            && now.since(*since) > limit_ns
-        {
-            return Some("its payload came too slowly");
-        }
-        let moving = self.rdma.as_ref().and_then(|memory| memory.since());
-        if moving.is_some_and(|since| now.since(since) > limit_ns) {
-            return Some("its memory does not answer");
-        }
-        if self.waits_for_us() || now.since(self.heard) <= limit_ns {
-            return None;
-        }
-        let amid = self.reader.is_amid_frame();
-        amid.then_some("it stopped amid a frame")
     }
 }
