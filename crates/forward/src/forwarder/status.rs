@@ -286,7 +286,7 @@ impl Forwarder {
             write!(
                 out,
                 "{{\"client\":\"{:016x}\",\"name\":{},\"uid\":{},\"connected\":{},\
-                 \"connections\":{},\"unanswered\":{},\"opens\":{},\"locks\":{}}}",
+                 \"connections\":{},\"unanswered\":{},\"opens\":{},\"locks\":{}",
                 if asker.is_none() { client.id } else { 0 },
                 Quoted(&String::from_utf8_lossy(&client.name)),
                 client.standing.user.uid,
@@ -295,7 +295,13 @@ impl Forwarder {
                 client.outstanding.len(),
                 self.opens.count(client.id),
                 self.locks.count(client.id)
-            )
+            )?;
+            let peer = client.conn.map(|conn| self.peer_of(conn));
+            if let Some(grant) = peer.and_then(|peer| peer.grant.as_ref()) {
+                let (role, name) = (grant.role.name(), Quoted(&grant.name));
+                write!(out, ",\"secret\":{{\"role\":\"{role}\",\"name\":{name}}}")?;
+            }
+            out.write_char('}')
         })
     }
 

@@ -123,3 +123,13 @@ fn an_operator_finds_room_where_users_have_taken_all_of_theirs() {
     assert_eq!(host.reply().result, Err(Status::Errno(87)));
     Tester::of(&mut host, 17, prover(Role::Operator));
 }
+
+#[test]
+fn the_status_names_the_secret_of_a_session() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let _tester = Tester::of(&mut host, 9, prover(Role::Mount));
+    let status = std::string::String::from_utf8(host.forwarder_status()).expect("text");
+    let secret = r#""secret":{"role":"mount","name":"cn1"}}"#;
+    assert!(status.contains(secret), "{status}");
+}
