@@ -40,6 +40,7 @@ Examples:
   tidegate bench liu-2013-fig4                         MPI jobs with collective reads, and hio
   tidegate bench overlap                               what it costs to know which ranges overlap
   tidegate bench performance --dir /fast --quick       what forwarding costs; a first look
+  tidegate bench encryption --check                    what protection of frames over TCP costs
   tidegate bench direct --check                        direct I/O against a plain directory
   tidegate bench pipelining --check                    long reads and writes in chunks, three ways
   tidegate bench memory --check                        256 clients with 64 MiB each in flight
@@ -66,6 +67,7 @@ enum Workload {
     Agios(agios::Agios),
     Cluster(Box<nodes::Nodes>),
     Direct(direct::Direct),
+    Encryption(performance::encryption::Encryption),
     Hbrr(hbrr::Hbrr),
     #[command(name = "liu-2013-fig4")]
     Liu(liu::Liu),
@@ -90,6 +92,7 @@ impl Bench {
             Workload::Agios(agios) => agios.perform(),
             Workload::Cluster(nodes) => nodes.perform(),
             Workload::Direct(direct) => direct.perform(),
+            Workload::Encryption(encryption) => encryption.perform(),
             Workload::Hbrr(hbrr) => hbrr.perform(),
             Workload::Liu(liu) => liu.perform(),
             Workload::Overlap(overlap) => overlap.perform(),

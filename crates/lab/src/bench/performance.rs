@@ -4,6 +4,7 @@
 mod claims;
 pub mod column;
 mod diod;
+pub mod encryption;
 pub mod load;
 pub mod machine;
 mod page;
@@ -124,7 +125,12 @@ impl Performance {
         let code = self.common.conclude(&claims, json, text);
         if let Some(file) = &self.write {
             let instructions = std::fs::read_to_string(&self.instructions).unwrap_or_default();
-            let text = page::page(&results, &claims, &instructions, &effort);
+            let mut text = page::page(&results, &claims, &instructions, &effort);
+            // Another command writes this section.
+            let before = std::fs::read_to_string(file).unwrap_or_default();
+            if let Some(section) = encryption::section_of(&before) {
+                text = encryption::with_section(&text, &format!("{}\n", section.trim_end()));
+            }
             std::fs::write(file, text).map_err(at(file))?;
         }
         Ok(code)
@@ -176,7 +182,7 @@ impl Performance {
         };
         let columns: Result<Vec<_>, Fail> = ways.iter().map(column).collect();
         let workloads = [SMALL, LARGE].into_iter().flat_map(Workload::of_size);
-        self.measure(&columns?, workloads.collect(), effort)
+        measure(&self.common, &columns?, workloads.collect(), effort)
     }
 
     /// Large accesses of one client to a file whose pages are as small as those of older kernels.
@@ -193,7 +199,7 @@ impl Performance {
         let columns: Result<Vec<_>, Fail> = ways.into_iter().map(start).collect();
         let alone = Workload::waiting(LARGE).into_iter();
         let alone = alone.filter(|workload| workload.clients == 1);
-        self.measure(&columns?, alone.collect(), effort)
+        measure(&self.common, &columns?, alone.collect(), effort)
     }
 
     /// Large accesses whose rate a device limits.
@@ -203,40 +209,44 @@ impl Performance {
         let start = |(name, text)| Column::start(place, name, &Way::Client(text), Some(&cluster));
         let ways = [("client", cluster.text()), ("TCP", cluster.tcp_text())];
         let columns: Result<Vec<_>, Fail> = ways.into_iter().map(start).collect();
-        self.measure(&columns?, Workload::of_size(LARGE).collect(), effort)
+        measure(
+            &self.common,
+            &columns?,
+            Workload::of_size(LARGE).collect(),
+            effort,
+        )
     }
+}
 
-    /// Every workload on every column, again and again; the medians.
-    fn measure(
-        &self,
-        columns: &[Column<'_>],
-        workloads: Vec<Workload>,
-        effort: &Effort,
-    ) -> Result<Table, Fail> {
-        let mut samples = vec![vec![Vec::new(); columns.len()]; workloads.len()];
-        for turn in 0..effort.turns {
-            for (workload, samples) in workloads.iter().zip(&mut samples) {
-                let (number, of) = (turn + 1, effort.turns);
-                let words = workload.words();
-                self.common
-                    .progress(&format!("turn {number} of {of}: {words}"));
-                let bytes = effort.files_bytes / workload.clients as u64;
-                for (column, into) in columns.iter().zip(samples) {
-                    into.push(column.measure(workload, effort.time, bytes)?);
-                }
+/// Every workload on every column, again and again; the medians.
+fn measure(
+    common: &Common,
+    columns: &[Column<'_>],
+    workloads: Vec<Workload>,
+    effort: &Effort,
+) -> Result<Table, Fail> {
+    let mut samples = vec![vec![Vec::new(); columns.len()]; workloads.len()];
+    for turn in 0..effort.turns {
+        for (workload, samples) in workloads.iter().zip(&mut samples) {
+            let (number, of) = (turn + 1, effort.turns);
+            let words = workload.words();
+            common.progress(&format!("turn {number} of {of}: {words}"));
+            let bytes = effort.files_bytes / workload.clients as u64;
+            for (column, into) in columns.iter().zip(samples) {
+                into.push(column.measure(workload, effort.time, bytes)?);
             }
         }
-        self.common.progress("");
-        let rows = workloads.into_iter().zip(samples);
-        let rows = rows.map(|(workload, samples)| Row {
-            workload,
-            columns: samples.iter().map(|samples| middle(samples)).collect(),
-        });
-        Ok(Table {
-            columns: columns.iter().map(Column::name).collect(),
-            rows: rows.collect(),
-        })
     }
+    common.progress("");
+    let rows = workloads.into_iter().zip(samples);
+    let rows = rows.map(|(workload, samples)| Row {
+        workload,
+        columns: samples.iter().map(|samples| middle(samples)).collect(),
+    });
+    Ok(Table {
+        columns: columns.iter().map(Column::name).collect(),
+        rows: rows.collect(),
+    })
 }
 
 /// One forwarder, which is reached by TCP too; `sections` of its configuration.
@@ -265,7 +275,8 @@ fn middle(samples: &[Measured]) -> Option<Measured> {
     })
 }
 
-fn json_of(results: &Results) -> Value {
+/// The rows of a table.
+fn rows_json(table: &Table) -> Value {
     let cell = |measured: &Measured| {
         json!({
             "operations_per_second": measured.per_second,
@@ -275,7 +286,7 @@ fn json_of(results: &Results) -> Value {
             "p99_us": measured.p99_us,
         })
     };
-    let row = |table: &Table, row: &Row| {
+    let row = |row: &Row| {
         let columns = table.columns.iter().zip(&row.columns);
         let columns = columns.filter_map(|(column, measured)| {
             let measured = measured.as_ref()?;
@@ -289,13 +300,16 @@ fn json_of(results: &Results) -> Value {
             "measured": columns.collect::<serde_json::Map<String, Value>>(),
         })
     };
-    let rows = |table: &Table| -> Value { table.rows.iter().map(|it| row(table, it)).collect() };
+    table.rows.iter().map(row).collect()
+}
+
+fn json_of(results: &Results) -> Value {
     json!({
         "bench": "performance",
         "machine": results.machine,
-        "rows": rows(&results.paths),
-        "single_page_rows": rows(&results.single),
-        "device_rows": rows(&results.device),
+        "rows": rows_json(&results.paths),
+        "single_page_rows": rows_json(&results.single),
+        "device_rows": rows_json(&results.device),
     })
 }
 

@@ -111,6 +111,73 @@ pub fn page(results: &Results, claims: &[Claim], instructions: &str, effort: &Ef
             beside the figures of the papers, and by `tidegate demo`.\n"
 }
 
+/// The tables of `tidegate bench encryption` for a terminal.
+pub fn encryption_tables(machine: &str, table: &Table) -> String {
+    let mut text = format!("{machine}\n\n");
+    for (title, unit, which, show) in [SECTIONS[0], SECTIONS[2]] {
+        let laid_out = lay_out(&heading(table), &cells(table, which, show));
+        text += &format!("{title}. {unit}\n\n{laid_out}\n");
+    }
+    let laid_out = lay_out(&heading(table), &shares(table));
+    text + &format!("Throughput as a share of the first.\n\n{laid_out}\n")
+}
+
+/// The section of the page that `tidegate bench encryption` writes, with this title.
+pub fn encryption_section(
+    title: &str,
+    machine: &str,
+    table: &Table,
+    claims: &[Claim],
+    effort: &Effort,
+) -> String {
+    let mut text = format!(
+        "{title}\n\n\
+         Written by `tidegate bench encryption --write docs/performance.md`.\n\
+         Medians of {} turns of {} ms each, all columns in one run, on\n{machine}.\n\n\
+         The column *TCP* once more, by how frames are protected (`encryption`): not at all,\n\
+         but for the proof at the beginning; against changes; against changes and readers.\n\
+         Both ends share the processors, so both ends' ciphers count.\n",
+        effort.turns,
+        effort.time.as_millis()
+    );
+    let mut part = |unit: &str, rows: &[Vec<String>]| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n{unit}\n\n{}", markdown(&heading(table), rows));
+    };
+    for (_, unit, which, show) in [SECTIONS[0], SECTIONS[2]] {
+        part(unit, &cells(table, which, show));
+    }
+    part("Throughput as a share of *off*.", &shares(table));
+    if !claims.is_empty() {
+        text += "\n| claim | |\n|---|---|\n";
+    }
+    for claim in claims {
+        let _ = writeln!(text, "| {} | {} |", claim.text, claim.verdict());
+    }
+    text
+}
+
+/// What share of the first one's throughput another makes.
+pub fn share(first: &Measured, other: &Measured) -> f64 {
+    other.per_second / first.per_second
+}
+
+/// The throughput of each column as a share of the first one's.
+fn shares(table: &Table) -> Vec<Vec<String>> {
+    let line = |row: &super::Row| {
+        let first = row.columns.first().copied().flatten();
+        let share = |it: &Option<Measured>| {
+            let share = first.zip(*it).map(|(first, it)| share(&first, &it));
+            share.map_or("-".to_string(), |share| format!("{share:.2}"))
+        };
+        let shares = row.columns.iter().map(share);
+        std::iter::once(row.workload.words())
+            .chain(shares)
+            .collect()
+    };
+    table.rows.iter().map(line).collect()
+}
+
 fn introduction(machine: &str, effort: &Effort) -> String {
     let Effort {
         turns,
