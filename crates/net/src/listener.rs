@@ -11,7 +11,7 @@ use rustix::io::ioctl_fionbio;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use tidegate_fabric::Domain;
@@ -164,24 +164,8 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     if found.st_mode & 0o777 != mode.as_raw_mode() {
         chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)?;
     }
-    warn_of_others(path);
     net::listen(&socket, CONNECTING_MAX)?;
     Ok(socket)
-}
-
-/// Warns if other users may replace the file of a socket by their own.
-fn warn_of_others(path: &Path) {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mode = std::fs::metadata(parent).map_or(0, |found| found.permissions().mode());
-    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
-        tracing::warn!(
-            "others may replace the socket {}: take the right to write its directory from them",
-            path.display()
-        );
-    }
 }
 
 /// Makes the queue of new connections longer, since all clients connect at once when a forwarder
@@ -235,6 +219,7 @@ fn is_socket(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_socket_has_its_mode_and_no_other_file_is_replaced() {

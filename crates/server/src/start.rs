@@ -146,7 +146,7 @@ impl Server {
     /// Checks everything that can be wrong, and binds the addresses. Sets the umask of the process
     /// to 0, because clients have already applied their umasks to the modes that they send.
     pub fn bind(config: &Config) -> Result<Server, StartError> {
-        check_directory(config)?;
+        check_directories(config)?;
         let (secrets, listeners) = (secrets(config)?, listeners(config)?);
         prepare_process();
         let descriptors = descriptors(config);
@@ -344,10 +344,13 @@ fn jitter(config: &Config) -> io::Result<Option<Jitter>> {
     }
 }
 
-fn check_directory(config: &Config) -> Result<(), StartError> {
+fn check_directories(config: &Config) -> Result<(), StartError> {
     let path = &config.export;
     let error = match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => return guard::check(config),
+        Ok(found) if found.is_dir() => {
+            guard::check(config)?;
+            return guard::check_sockets(config);
+        }
         Ok(_) => io::ErrorKind::NotADirectory.into(),
         Err(error) => error,
     };

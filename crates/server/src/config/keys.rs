@@ -38,6 +38,11 @@ keys! {
             must("say where to listen, such as [\"unix:/run/tidegate/0.sock\"]")
             .flag("--listen ADDRESS", SERVE);
 
+        /// Others than root and the forwarder's user may write to the directory of a Unix socket of
+        /// `listen` although it has no sticky bit, or own it. They can put their own socket there,
+        /// and clients would believe it. Where this is false, a forwarder does not start so
+        unguarded_sockets: bool = or(false);
+
         /// Addresses at which clients reach this forwarder, at most 16. They are written to
         /// `.tidegate/forwarder.N` at the start, where the other forwarders read them and tell
         /// clients. Needed where clients know the node by another name or network; `0.0.0.0` and
