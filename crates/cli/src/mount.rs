@@ -16,7 +16,7 @@ use tidegate_client::{Client, Context, Errno};
 use tidegate_mount::{MountOptions, Mounted};
 use tidegate_server::config::LogLevel;
 use tidegate_server::config::rule::View;
-use tidegate_server::{PidFile, log_to_stderr};
+use tidegate_server::{PidFile, confine_mount, log_to_stderr};
 
 /// How long a mount may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,6 +51,9 @@ pub struct Mount {
     /// Where to write the process id
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
+    /// Whether the kernel keeps this process from starting programs and the like: on or off
+    #[arg(long, value_name = "HOW", default_value = "on", value_parser = ["on", "off"])]
+    sandbox: String,
     /// Where the output of a mount in the background goes; removed when that ends in order
     #[arg(long, value_name = "FILE", hide = true)]
     log_file: Option<PathBuf>,
@@ -90,6 +93,7 @@ impl Mount {
             view.as_ref(),
             Duration::from_secs(self.ticket_s),
         )?;
+        confine_mount(self.sandbox == "on" && !mounted.needs_program());
         let written = |path: &PathBuf| {
             let written = PidFile::write(path);
             written.map_err(|error| Fail::usage(format!("{}: {error}", path.display())))

@@ -233,6 +233,11 @@ impl Serving {
         self.mounted.path()
     }
 
+    /// Whether another program, `fusermount3`, takes the mount off.
+    pub fn needs_program(&self) -> bool {
+        self.mounted.needs_program()
+    }
+
     /// Waits until it is unmounted and every request has been served.
     pub fn wait(&self) {
         self.workers.wait();

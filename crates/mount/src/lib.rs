@@ -141,6 +141,12 @@ impl Mounted {
         self.serving.path()
     }
 
+    /// Whether another program, `fusermount3`, takes the mount off, so that this process must be
+    /// able to start one.
+    pub fn needs_program(&self) -> bool {
+        self.serving.needs_program()
+    }
+
     /// Whether files can be mapped shared (`MAP_SHARED`): from Linux 6.6 on.
     pub fn maps_shared(&self) -> bool {
         self.direct_mmap

@@ -17,8 +17,10 @@ mod listener;
 mod mailbox;
 mod peer;
 mod poller;
+mod power;
 mod secret;
 mod stream;
+pub mod witness;
 
 pub use address::{Address, Place};
 pub use channel::{Channel, Encryption};

@@ -4,29 +4,20 @@
 //! of the process. Capabilities the kernel does not note; they are read from `/proc`, and the
 //! process that they are read of must be the one that connected.
 
+use crate::power::{self, GONE, UNKNOWN};
+use crate::witness;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
-use std::io::{self, Read};
+use std::io;
 use tidegate_wire::Caller;
 
-/// The capabilities that a peer with uid 0 must have to count as root: those by which root uses
-/// files against their modes, and becomes another user.
-const ROOT: u64 = bit(0) | bit(1) | bit(3) | bit(6) | bit(7);
-/// `CAP_SYS_ADMIN`, which tells the root of a node from the root of a container. It is asked for
-/// where the forwarder itself could have it: in a container without it there is no other root.
-const NODE_ROOT: u64 = bit(21);
 /// Groups that a peer may have.
 const GROUPS_MAX: usize = 1024;
 /// Since Linux 6.5.
 const PEER_PIDFD: libc::c_int = 77;
 /// Since Linux 4.13. The libc crate has neither for every machine.
 const PEER_GROUPS: libc::c_int = 59;
-
-const fn bit(capability: u32) -> u64 {
-    1 << capability
-}
 
 /// Who connected to a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +41,7 @@ pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<(Credentials, i3
         groups: groups(socket)?,
     };
     let powerless = match uid {
-        0 => look_for_power(socket, pid).err(),
+        0 => power_of(socket, pid).err(),
         _ => None,
     };
     Ok((Credentials { caller, powerless }, pid))
@@ -92,37 +83,18 @@ fn ask(socket: BorrowedFd<'_>, option: libc::c_int, into: &mut [u32]) -> io::Res
 
 /// Whether the process that connected has root's capabilities in this process's user namespace. An
 /// error says why not, or that it cannot be known.
-fn look_for_power(socket: BorrowedFd<'_>, pid: i32) -> Result<(), &'static str> {
-    const UNKNOWN: &str = "uid 0, whose capabilities cannot be read";
-    const GONE: &str = "uid 0, whose process has ended";
-    if pid <= 0 {
-        return Err("uid 0 of another namespace of processes");
-    }
-    let unknown = |_| UNKNOWN;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // The directory stays that of this process: when the process is gone, nothing in it opens.
-    let process = openat(CWD, format!("/proc/{pid}"), flags, Mode::empty()).map_err(|_| GONE)?;
+fn power_of(socket: BorrowedFd<'_>, pid: i32) -> Result<(), &'static str> {
+    let found = witness::ask(pid).unwrap_or_else(|| power::look(pid));
+    // What was looked at had this number. If the process that connected has it still, it was that
+    // process. Kernels before 6.5 do not name the process. There the number may be another
+    // process's by now, if the peer connected and ended, and the number came round before it was
+    // accepted.
     if let Some(connected) = pidfd(socket).map_err(|_| GONE)?
-        && has_ended(&connected).map_err(unknown)?
+        && has_ended(&connected).map_err(|_| UNKNOWN)?
     {
         return Err(GONE);
     }
-    // Kernels before 6.5 do not name the process. There the number may be another process's by
-    // now, if the peer connected and ended, and the number came round before it was accepted.
-    let theirs = readlinkat(&process, "ns/user", Vec::new()).map_err(unknown)?;
-    let own = readlinkat(CWD, "/proc/self/ns/user", Vec::new()).map_err(unknown)?;
-    if theirs != own {
-        return Err("uid 0 of another user namespace");
-    }
-    // Permitted, not effective: what is permitted a process can make effective at any time.
-    let permitted = capabilities(&process, "CapPrm:").ok_or(UNKNOWN)?;
-    let own = openat(CWD, "/proc/self", flags, Mode::empty()).map_err(unknown)?;
-    let bounding = capabilities(&own, "CapBnd:").ok_or(UNKNOWN)?;
-    let needed = ROOT | (NODE_ROOT & bounding);
-    match permitted & needed == needed {
-        true => Ok(()),
-        false => Err("uid 0 without the capabilities of root"),
-    }
+    found
 }
 
 /// The process that connected; None before Linux 6.5.
@@ -141,17 +113,4 @@ fn has_ended(process: &OwnedFd) -> Result<bool, Errno> {
     let mut polled = [PollFd::new(process, PollFlags::IN)];
     let now = Timespec::default();
     Ok(poll(&mut polled, Some(&now))? > 0)
-}
-
-/// A set of capabilities from a process's status.
-fn capabilities(process: impl AsFd, field: &str) -> Option<u64> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = openat(process, "status", flags, Mode::empty()).ok()?;
-    let mut text = String::new();
-    std::fs::File::from(file)
-        .take(1 << 16)
-        .read_to_string(&mut text)
-        .ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
-    u64::from_str_radix(line.trim(), 16).ok()
 }

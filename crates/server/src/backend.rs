@@ -155,6 +155,11 @@ impl Backend {
         self.kind == "fuse.glusterfs"
     }
 
+    /// Where the mount of a GlusterFS volume shows its settings: a folder that no listing has.
+    pub(crate) fn settings_folder(&self) -> PathBuf {
+        self.mount_point.join(".meta")
+    }
+
     /// The settings that the GlusterFS volume lacks for use by several nodes. Most of them are for
     /// caches in the mount's process, of which the kernel knows nothing. Fails if the mount does
     /// not show its settings, as the bind mount of a folder does not.
@@ -162,8 +167,7 @@ impl Backend {
         if !self.is_gluster() {
             return Ok(Vec::new());
         }
-        // The mount shows its layers in a folder that no listing has.
-        let layers = self.mount_point.join(".meta/graphs/active");
+        let layers = self.settings_folder().join("graphs/active");
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", layers.display()))
         };

@@ -21,7 +21,7 @@ pub use source::Source;
 pub use tidegate_forward::share_rules as rule;
 pub use tidegate_net::{Address, Encryption, Place};
 pub use value::Value;
-pub use words::{Durability, Engine, Io, Keeper, LogLevel};
+pub use words::{Durability, Engine, Io, Keeper, LogLevel, Sandbox};
 
 use key::Keys;
 use keys::{DeviceKeys, LogKeys, SECTIONS, SchedulerKeys};

@@ -19,6 +19,7 @@ mod identity;
 mod lock;
 mod pid_file;
 mod rights;
+mod sandbox;
 pub mod seats;
 mod serve;
 mod start;
@@ -27,6 +28,7 @@ pub mod storage;
 pub use forwarder_loop::Stop;
 pub use identity::user_of;
 pub use pid_file::PidFile;
+pub use sandbox::confine_mount;
 pub use serve::{log_to_stderr, serve};
 pub use start::{Running, Server, StartError};
 /// What forwarders keep for an export in its hidden folder beside their seats, as they read it at

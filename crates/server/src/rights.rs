@@ -25,8 +25,6 @@ const KEPT: &[CapabilitySet] = &[
     // To take on a caller's ids.
     CapabilitySet::SETUID,
     CapabilitySet::SETGID,
-    // The kernel tells the user namespace of a peer with uid 0 only to who could trace the peer.
-    CapabilitySet::SYS_PTRACE,
     // Memory that io_uring and libfabric pin.
     CapabilitySet::IPC_LOCK,
 ];
@@ -39,6 +37,32 @@ pub(crate) fn give_up_unneeded(config: &Config) {
     if let Err(error) = keep(needed) {
         tracing::warn!(%error, "this forwarder keeps capabilities that it does not need");
     }
+}
+
+/// Keeps the right to look into other processes and no other, and no ids of root where there are
+/// others. For a process that does nothing else, with one thread.
+pub(crate) fn keep_looking_at_processes() {
+    const NOBODY: u32 = 65_534;
+    let looking = CapabilitySet::SYS_PTRACE;
+    // SAFETY: calls on this process's own ids, which take no memory. What they refuse, as in a
+    // namespace with few ids, leaves ids that have no right of their own below.
+    unsafe {
+        libc::prctl(libc::PR_SET_KEEPCAPS, 1);
+        libc::setgroups(0, std::ptr::null());
+        libc::setresgid(NOBODY, NOBODY, NOBODY);
+        libc::setresuid(NOBODY, NOBODY, NOBODY);
+    }
+    let Ok(before) = capabilities(None) else {
+        return;
+    };
+    let sets = CapabilitySets {
+        effective: before.permitted & looking,
+        permitted: before.permitted & looking,
+        inheritable: CapabilitySet::empty(),
+    };
+    let _ = rustix::thread::clear_ambient_capability_set();
+    let _ = set_capabilities(None, sets);
+    let _ = rustix::thread::set_no_new_privs(true);
 }
 
 fn needed(config: &Config, is_root: bool) -> CapabilitySet {

@@ -4,12 +4,14 @@ use crate::config::{Config, LogLevel};
 use crate::forwarder_loop::Stop;
 use crate::pid_file::PidFile;
 use crate::rights;
+use crate::sandbox;
 use crate::start::{Server, StartError};
 use crate::storage::prepare_process;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{Level, error, info, warn};
 
@@ -24,7 +26,22 @@ const START_MAX: Duration = Duration::from_secs(150);
 pub fn serve(config: &Config) -> Result<bool, StartError> {
     log_to_stderr(config.log);
     prepare_process();
+    sandbox::start_witness(config);
     rights::give_up_unneeded(config);
+    let (started, starts) = channel::<()>();
+    let export = config.export.display().to_string();
+    // The only thread that is not confined; it ends before the first client comes.
+    let watching = thread("start", move || {
+        watch_start(&starts, START_MAX, || {
+            error!(
+                "export {export}: the start has not ended after {} s: the file system does not \
+                 answer; see that it works, then start this forwarder again",
+                START_MAX.as_secs()
+            );
+            std::process::exit(1);
+        });
+    })?;
+    sandbox::confine_forwarder(config);
     // Before anything is bound, so that an early signal is not lost.
     let mut signals =
         Signals::new([SIGTERM, SIGINT]).map_err(StartError::system("signal handlers"))?;
@@ -43,20 +60,9 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
             stop.ask();
         }
     })?;
-    let (started, starts) = channel();
-    let export = config.export.display().to_string();
-    thread("start", move || {
-        watch_start(&starts, START_MAX, || {
-            error!(
-                "export {export}: the start has not ended after {} s: the file system does not \
-                 answer; see that it works, then start this forwarder again",
-                START_MAX.as_secs()
-            );
-            std::process::exit(1);
-        });
-    })?;
     let server = Server::bind(config)?;
     drop::<Sender<()>>(started);
+    let _ = watching.join();
     let _ = serving.set(server.stop());
     let pid_file = config.pid_file.as_deref().map(PidFile::write).transpose();
     let pid_file = pid_file.map_err(StartError::system("writing the pid file"))?;
@@ -77,11 +83,10 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
     Ok(in_time)
 }
 
-fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
     let builder = std::thread::Builder::new().name(name.to_string());
     let spawned = builder.spawn(work);
-    spawned.map_err(StartError::system("starting a thread"))?;
-    Ok(())
+    spawned.map_err(StartError::system("starting a thread"))
 }
 
 /// Waits until the start has ended, with whatever result. Calls `late` if that takes longer than

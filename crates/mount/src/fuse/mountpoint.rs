@@ -51,6 +51,11 @@ impl MountPoint {
         &self.path
     }
 
+    /// Whether another program takes the mount off.
+    pub(super) fn needs_program(&self) -> bool {
+        self.by_fusermount
+    }
+
     /// Takes the mount off. While files are open on it, only its name goes: the kernel keeps
     /// asking until they are closed.
     pub(super) fn unmount(&self) -> Result<(), MountError> {

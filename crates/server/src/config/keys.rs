@@ -6,7 +6,7 @@ use super::key::{Key, Keys, describe, keys};
 use super::row::{Command, must, or};
 use super::source::Section;
 use super::value::{Job, Name, Nanoseconds};
-use super::{Address, ConfigError, Durability, Engine, Faults, Io, Keeper, LogLevel};
+use super::{Address, ConfigError, Durability, Engine, Faults, Io, Keeper, LogLevel, Sandbox};
 use std::path::PathBuf;
 use tidegate_device::DeviceOptions;
 use tidegate_forward::CLIENTS_MAX;
@@ -98,6 +98,12 @@ keys! {
         /// has locked, or a link. `down` signals the process that has the lock, whatever the text
         /// says
         pid_file: Option<PathBuf> = or(None);
+
+        /// Whether the kernel holds the forwarder to what it needs: the export, the directories of
+        /// sockets, secrets, pid file and trace, no programs, no other processes (`on`), as far as
+        /// the kernel can; or to what its user may do (`off`). The log says at the start what holds
+        /// ([security.md](security.md#sandbox))
+        sandbox: Sandbox = or(Sandbox::On).flag("--sandbox on|off", BOTH);
 
         /// Storage threads: the calls to the back end that run at once
         threads: u32 = or(8).range(1, 1024).flag("--threads N", UP);

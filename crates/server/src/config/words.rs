@@ -62,6 +62,16 @@ words! {
         Etcd = "etcd",
     }
 
+    /// Whether the kernel holds a process to what it needs.
+    #[derive(Default)]
+    pub enum Sandbox {
+        /// It does, as far as it can.
+        #[default]
+        On = "on",
+        /// The process can do what its user can.
+        Off = "off",
+    }
+
     /// How much is logged.
     #[derive(Default)]
     #[allow(missing_docs, reason = "the names of the levels say it")]
