@@ -44,6 +44,8 @@ mod sockets {
     impl Sockets {
         pub fn thread_begins(&self) {}
 
+        pub fn thread_ends(&self) {}
+
         pub fn cycle(&mut self, shared: &Shared, wait_max: Option<Duration>) -> Cycle {
             if wait_max.is_some() {
                 return Cycle::Done;
@@ -221,6 +223,7 @@ fn the_clients_own_thread_leads_beside_a_call() {
             move || {
                 client.leader.thread_begins();
                 client.leader.run(&client.shared);
+                client.leader.thread_ends();
             }
         });
         client.shared.waker.arrives(0);

@@ -31,7 +31,8 @@ pub mod sync {
         }
     }
 
-    /// A lock that nobody waits for. That of loom has who tries it wait at times.
+    /// A lock that nobody waits for while a client lives. That of loom has who tries it wait at
+    /// times.
     #[derive(Debug)]
     pub struct TryMutex<T> {
         taken: atomic::AtomicBool,
@@ -59,6 +60,16 @@ pub mod sync {
                 taken: &self.taken,
                 inner: Some(self.inner.lock().expect("nothing panics")),
             })
+        }
+
+        /// For the end of a client, when nobody takes it any more for long.
+        pub fn lock(&self) -> LockResult<TryGuard<'_, T>> {
+            loop {
+                if let Ok(guard) = self.try_lock() {
+                    return Ok(guard);
+                }
+                loom::thread::yield_now();
+            }
         }
     }
 
