@@ -29,12 +29,25 @@ pub(crate) fn start_witness(config: &Config) {
     }
 }
 
+/// To what the kernel holds a forwarder.
+pub(crate) struct Held {
+    files: String,
+    programs: &'static str,
+}
+
+impl Held {
+    /// Says so in the log.
+    pub(crate) fn tell(&self) {
+        info!(files = self.files, programs = self.programs, "sandbox");
+    }
+}
+
 /// Confines this thread of a forwarder, and those that it starts. Must be called after its limits
-/// were raised. Waits for the export's file system.
-pub(crate) fn confine_forwarder(config: &Config) {
+/// were raised. Waits for the export's file system. None if it is switched off.
+pub(crate) fn confine_forwarder(config: &Config) -> Option<Held> {
     if config.sandbox == Sandbox::Off {
         warn!("sandbox = \"off\": this forwarder can reach all files, and start programs");
-        return;
+        return None;
     }
     let files = match paths::confine(config) {
         Ok(held) => held,
@@ -56,7 +69,7 @@ pub(crate) fn confine_forwarder(config: &Config) {
             "all"
         }
     };
-    info!(files, programs, "sandbox");
+    Some(Held { files, programs })
 }
 
 /// Confines the process of a mount, in all its threads: it can start no program, look into no

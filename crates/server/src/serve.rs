@@ -4,7 +4,7 @@ use crate::config::{Config, LogLevel};
 use crate::forwarder_loop::Stop;
 use crate::pid_file::PidFile;
 use crate::rights;
-use crate::sandbox;
+use crate::sandbox::{self, Held};
 use crate::start::{Server, StartError};
 use crate::storage::prepare_process;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -41,7 +41,7 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
             std::process::exit(1);
         });
     })?;
-    sandbox::confine_forwarder(config);
+    let held = sandbox::confine_forwarder(config);
     // Before anything is bound, so that an early signal is not lost.
     let mut signals =
         Signals::new([SIGTERM, SIGINT]).map_err(StartError::system("signal handlers"))?;
@@ -64,6 +64,7 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
     drop::<Sender<()>>(started);
     let _ = watching.join();
     let _ = serving.set(server.stop());
+    held.iter().for_each(Held::tell);
     let pid_file = config.pid_file.as_deref().map(PidFile::write).transpose();
     let pid_file = pid_file.map_err(StartError::system("writing the pid file"))?;
     let listen: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
