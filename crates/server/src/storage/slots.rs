@@ -7,7 +7,7 @@
 //!
 //! Storage reads files into a client's memory and writes files from it, so payload is not copied on
 //! its way. The client can change that memory at any time. So this process never accesses it, and
-//! has no reference to it; only the kernel gets its address ([`raw_bytes`](super::raw_bytes)).
+//! has no reference to it; only the kernel gets its address (`raw_bytes`).
 
 use super::pages::{Pages, Pipes};
 use super::raw_bytes::RawBytes;
