@@ -9,12 +9,13 @@
 use rustix::io::{Errno, Result};
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
 use tidegate_sched::Direction;
 
 /// Bytes that stay mapped for `'a`, and that only the kernel accesses by this.
 #[derive(Clone, Copy)]
 pub(super) struct RawBytes<'a> {
-    start: *mut u8,
+    start: NonNull<u8>,
     len: usize,
     lives: PhantomData<&'a ()>,
 }
@@ -26,13 +27,17 @@ impl<'a> RawBytes<'a> {
     ///
     /// They are mapped, readable and writable for `'a`, and no reference to them is used in `'a`.
     pub(super) unsafe fn new(start: *mut u8, len: usize) -> RawBytes<'a> {
-        let lives = PhantomData;
-        RawBytes { start, len, lives }
+        RawBytes {
+            // SAFETY: what is mapped is not at address 0.
+            start: unsafe { NonNull::new_unchecked(start) },
+            len,
+            lives: PhantomData,
+        }
     }
 
     /// The address of the first byte.
     pub(super) fn start(self) -> *mut u8 {
-        self.start
+        self.start.as_ptr()
     }
 
     /// The number of bytes.
@@ -44,7 +49,8 @@ impl<'a> RawBytes<'a> {
     pub(super) fn part(self, begin: usize, len: usize) -> Option<RawBytes<'a>> {
         let inside = begin.checked_add(len).is_some_and(|end| end <= self.len);
         inside.then(|| RawBytes {
-            start: self.start.wrapping_add(begin),
+            // SAFETY: `begin` is inside of what is mapped, or its end.
+            start: unsafe { self.start.add(begin) },
             len,
             lives: PhantomData,
         })
@@ -54,7 +60,8 @@ impl<'a> RawBytes<'a> {
     pub(super) fn after(self, begin: usize) -> RawBytes<'a> {
         let begin = begin.min(self.len);
         RawBytes {
-            start: self.start.wrapping_add(begin),
+            // SAFETY: `begin` is inside of what is mapped, or its end.
+            start: unsafe { self.start.add(begin) },
             len: self.len - begin,
             lives: PhantomData,
         }
@@ -63,7 +70,7 @@ impl<'a> RawBytes<'a> {
     /// The bytes, as the kernel's lists of buffers name them.
     pub(super) fn iovec(self) -> libc::iovec {
         libc::iovec {
-            iov_base: self.start.cast(),
+            iov_base: self.start().cast(),
             iov_len: self.len,
         }
     }
