@@ -29,11 +29,23 @@ const KEPT: &[CapabilitySet] = &[
     CapabilitySet::IPC_LOCK,
 ];
 
+/// Which process looks at peers with uid 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looks {
+    /// None, or one apart.
+    Apart,
+    /// This one, which keeps the right to look into other processes.
+    Itself,
+}
+
 /// Gives up what this thread, and the threads and programs that it starts, do not need. Must be
 /// called after limits were raised and before other threads start. A forwarder that is not root
 /// keeps only what its addresses and its pinned memory need. Logs what fails.
-pub(crate) fn give_up_unneeded(config: &Config) {
-    let needed = needed(config, rustix::process::geteuid().is_root());
+pub(crate) fn give_up_unneeded(config: &Config, looks: Looks) {
+    let mut needed = needed(config, rustix::process::geteuid().is_root());
+    if looks == Looks::Itself {
+        needed |= CapabilitySet::SYS_PTRACE;
+    }
     if let Err(error) = keep(needed) {
         tracing::warn!(%error, "this forwarder keeps capabilities that it does not need");
     }

@@ -8,24 +8,28 @@ mod calls;
 mod paths;
 
 use crate::config::{Address, Config, Io, Sandbox};
-use crate::rights;
+use crate::rights::{self, Looks};
 use tidegate_net::{Place, witness};
 use tracing::{info, warn};
 
 /// Starts the process that looks at peers, which keeps a right that this one gives up. Must be
-/// called before this process gives up rights and has other threads.
-pub(crate) fn start_witness(config: &Config) {
+/// called before this process gives up rights and has other threads; else it looks itself.
+pub(crate) fn start_witness(config: &Config) -> Looks {
     let is_unix = |one: &Address| matches!(one.place, Place::Unix(_));
     if !rustix::process::geteuid().is_root() || !config.listen.iter().any(is_unix) {
-        return;
+        return Looks::Apart;
     }
     let started = witness::start(|| {
         rights::keep_looking_at_processes();
         // Fails where this process's own calls cannot be refused either, which that one tells.
         let _ = calls::allow_looking();
     });
-    if let Err(error) = started {
-        warn!(%error, "no process looks at peers with uid 0: some of root's are refused");
+    match started {
+        Ok(()) => Looks::Apart,
+        Err(error) => {
+            warn!(%error, "no process apart looks at peers with uid 0: this forwarder keeps the right to");
+            Looks::Itself
+        }
     }
 }
 
@@ -44,12 +48,17 @@ impl Held {
 
 /// Confines this thread of a forwarder, and those that it starts. Must be called after its limits
 /// were raised. Waits for the export's file system. None if it is switched off.
-pub(crate) fn confine_forwarder(config: &Config) -> Option<Held> {
+pub(crate) fn confine_forwarder(config: &Config, looks: Looks) -> Option<Held> {
     if config.sandbox == Sandbox::Off {
         warn!("sandbox = \"off\": this forwarder can reach all files, and start programs");
         return None;
     }
-    let files = match paths::confine(config) {
+    let confined = match looks {
+        Looks::Apart => paths::confine(config),
+        // Landlock would refuse it what it looks at.
+        Looks::Itself => Err("it looks at peers with uid 0 itself".into()),
+    };
+    let files = match confined {
         Ok(held) => held,
         Err(why) => {
             warn!("this forwarder can reach files outside its export: {why}");

@@ -26,8 +26,8 @@ const START_MAX: Duration = Duration::from_secs(150);
 pub fn serve(config: &Config) -> Result<bool, StartError> {
     log_to_stderr(config.log);
     prepare_process();
-    sandbox::start_witness(config);
-    rights::give_up_unneeded(config);
+    let looks = sandbox::start_witness(config);
+    rights::give_up_unneeded(config, looks);
     let (started, starts) = channel::<()>();
     let export = config.export.display().to_string();
     // The only thread that is not confined; it ends before the first client comes.
@@ -41,7 +41,7 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
             std::process::exit(1);
         });
     })?;
-    let held = sandbox::confine_forwarder(config);
+    let held = sandbox::confine_forwarder(config, looks);
     // Before anything is bound, so that an early signal is not lost.
     let mut signals =
         Signals::new([SIGTERM, SIGINT]).map_err(StartError::system("signal handlers"))?;

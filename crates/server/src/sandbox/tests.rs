@@ -31,7 +31,7 @@ fn config(scratch: &Scratch, more: &str) -> Config {
 fn confined(config: &Config, then: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            confine_forwarder(config);
+            confine_forwarder(config, Looks::Apart);
             then();
         });
         if let Err(panic) = thread.join() {
