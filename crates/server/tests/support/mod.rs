@@ -31,8 +31,10 @@ impl Scratch {
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(path.join("export")).expect("the temporary directory is ours");
         // Servers of other tests in this process have set the umask to 0.
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(path.join("export"), mode).expect("ours");
+        for path in [path.clone(), path.join("export")] {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(path, mode).expect("ours");
+        }
         Scratch(path)
     }
 
