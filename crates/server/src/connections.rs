@@ -168,6 +168,8 @@ pub struct RequestSink {
     pub counts: HostCounts,
     /// Bounds the lines of the log about one peer.
     pub lines: LogLimit,
+    /// The same for who has proved what, so that those lines leave room for trouble.
+    pub proofs: LogLimit,
     /// What each user has brought in this pass.
     pub turns: Turns,
     /// The rules for all connections.

@@ -65,6 +65,7 @@ impl Shard {
                 now: Time(0),
                 counts: HostCounts::default(),
                 lines: LogLimit::default(),
+                proofs: LogLimit::default(),
                 turns: Turns::default(),
                 policy,
                 messages: Vec::new(),
@@ -379,6 +380,7 @@ impl Shard {
             self.close(id, Some(reason));
         }
         self.sink.lines.tell(now);
+        self.sink.proofs.tell(now);
         self.close_void();
     }
 

@@ -99,7 +99,7 @@ impl Session {
             grant: grant.clone(),
         });
         let (role, name) = (grant.role.name(), &*grant.name);
-        if sink.lines.has_room(&self.whose, sink.now) {
+        if sink.proofs.has_room(&self.whose, sink.now) {
             info!(peer = self.peer, role, name, "a secret was proved");
         }
         sink.messages.push(ToLoop::Proved {
