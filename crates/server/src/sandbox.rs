@@ -27,7 +27,7 @@ pub(crate) fn start_witness(config: &Config) -> Looks {
     match started {
         Ok(()) => Looks::Apart,
         Err(error) => {
-            warn!(%error, "no process apart looks at peers with uid 0: this forwarder keeps the right to");
+            warn!(%error, "no process apart looks at peers with uid 0: this one keeps the right");
             Looks::Itself
         }
     }
