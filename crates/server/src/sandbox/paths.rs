@@ -126,7 +126,11 @@ fn rules(config: &Config) -> Rules {
     let etcd = etcd.into_iter().flatten().flatten();
     let secrets = config.secret_file.iter().chain(&config.old_secret_file);
     let secrets = secrets.chain(&config.revoked_file);
-    rules.extend(secrets.chain(etcd).map(|path| (folder(path), read)));
+    // A secret may be a symbolic link, which is followed.
+    let followed = |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+    let secrets = secrets.chain(etcd);
+    let secrets = secrets.flat_map(|path| [folder(path), folder(followed(path))]);
+    rules.extend(secrets.map(|path| (path, read)));
     // A GlusterFS volume tells its settings in a folder of its root.
     let backend = Backend::of_path(&config.export).ok();
     let gluster = backend.filter(Backend::is_gluster);

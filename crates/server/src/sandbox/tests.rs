@@ -123,6 +123,22 @@ fn what_a_forwarder_does_with_its_export_is_allowed() {
 }
 
 #[test]
+fn a_secret_behind_a_symbolic_link_is_read() {
+    let scratch = Scratch::new("sandbox-link");
+    let config = config(&scratch, "");
+    let (file, kept) = (
+        scratch.path().join("etc/secret"),
+        scratch.path().join("kept/secret"),
+    );
+    fs::create_dir(scratch.path().join("kept")).expect("room");
+    fs::rename(&file, &kept).expect("it is ours");
+    symlink("../kept/secret", &file).expect("it is ours");
+    confined(&config, || {
+        assert_eq!(fs::read(&file).expect("it is read"), b"the secret before");
+    });
+}
+
+#[test]
 fn a_secret_that_was_replaced_is_read_and_not_written() {
     let scratch = Scratch::new("sandbox-secret");
     let config = config(&scratch, "");
