@@ -407,13 +407,13 @@ impl Shard {
             return;
         };
         match reason {
-            Some(reason @ (GOODBYE | SESSION_OVER | NOT_JOINED | TICKET_ENDED)) => {
-                debug!(peer = session.peer, reason, "session closed");
-            }
-            Some(reason) if self.sink.lines.has_room(&session.whose, self.sink.now) => {
+            Some(reason)
+                if !matches!(reason, GOODBYE | SESSION_OVER | NOT_JOINED | TICKET_ENDED)
+                    && self.sink.lines.has_room(&session.whose, self.sink.now) =>
+            {
                 warn!(peer = session.peer, reason, "session closed");
             }
-            Some(_) => {}
+            Some(reason) => debug!(peer = session.peer, reason, "session closed"),
             None => debug!(peer = session.peer, "connection ended"),
         }
         session.stream.deregister(self.poller.registry());

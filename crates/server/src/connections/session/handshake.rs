@@ -8,7 +8,7 @@ use crate::clock::wall_s;
 use std::io::IoSlice;
 use tidegate_net::{Greeting, Refusal, SiteId};
 use tidegate_wire::{Grant, Op, Role};
-use tracing::info;
+use tracing::{debug, info};
 
 /// Why the session of a ticket ends: its client comes again with the next one.
 pub(in super::super) const TICKET_ENDED: &str = "its ticket has ended";
@@ -99,8 +99,9 @@ impl Session {
             grant: grant.clone(),
         });
         let (role, name) = (grant.role.name(), &*grant.name);
-        if sink.proofs.has_room(&self.whose, sink.now) {
-            info!(peer = self.peer, role, name, "a secret was proved");
+        match sink.proofs.has_room(&self.whose, sink.now) {
+            true => info!(peer = self.peer, role, name, "a secret was proved"),
+            false => debug!(peer = self.peer, role, name, "a secret was proved"),
         }
         sink.messages.push(ToLoop::Proved {
             conn: self.id,
