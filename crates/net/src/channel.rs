@@ -11,7 +11,7 @@
 //! After each [`REKEY_RECORDS`] records a new key is made of the old one, as the Noise protocol
 //! framework has it.
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem;
@@ -199,49 +199,36 @@ impl Cipher {
 
     /// Puts protected `content` into `record`, and the tag behind it.
     fn seal_from(&mut self, content: &[u8], record: &mut [u8]) {
-        if !self.encrypts {
-            record[..content.len()].copy_from_slice(content);
-            return self.seal(record, content.len());
-        }
-        let nonce = self.nonce();
-        let (sealed, tag) = record.split_at_mut(content.len());
-        let made =
-            (self.key).seal_out_of_place_scatter(nonce, Aad::empty(), content, sealed, &[], tag);
-        made.expect("a record is far shorter than the cipher allows");
+        record[..content.len()].copy_from_slice(content);
+        self.seal(record, content.len());
     }
 
     /// Checks a record, and leaves its content at its beginning. The length of a record is at least
     /// that of a tag.
     fn open(&mut self, record: &mut [u8]) -> io::Result<()> {
         let nonce = self.nonce();
-        let (content, tag) = record.split_at_mut(record.len() - TAG_LEN);
         let opened = match self.encrypts {
-            true => (self.key).open_in_place_separate_tag(nonce, Aad::empty(), tag, content),
+            true => (self.key)
+                .open_in_place(nonce, Aad::empty(), record)
+                .is_ok(),
             false => {
+                let (content, tag) = record.split_at_mut(record.len() - TAG_LEN);
                 let content = Aad::from(&*content);
-                (self.key).open_in_place_separate_tag(nonce, content, tag, &mut [])
+                (self.key).open_in_place(nonce, content, tag).is_ok()
             }
         };
-        opened.map(|_| ()).map_err(|_| changed())
+        match opened {
+            true => Ok(()),
+            false => Err(changed()),
+        }
     }
 
-    /// Checks a record, and puts its content into a place of the same length; zeros if it was
-    /// changed.
-    fn open_into(&mut self, record: &[u8], place: &mut [u8]) -> io::Result<()> {
-        let nonce = self.nonce();
-        let (content, tag) = record.split_at(record.len() - TAG_LEN);
-        let opened = match self.encrypts {
-            true => (self.key).open_separate_gather(nonce, Aad::empty(), content, tag, place),
-            false => {
-                let checked =
-                    (self.key).open_in_place_separate_tag(nonce, Aad::from(content), tag, &mut []);
-                checked.map(|_| place.copy_from_slice(content))
-            }
-        };
-        opened.map_err(|_| {
-            place.fill(0);
-            changed()
-        })
+    /// Checks a record, and puts its content into a place of the same length, which stays as it was
+    /// if the record was changed.
+    fn open_into(&mut self, record: &mut [u8], place: &mut [u8]) -> io::Result<()> {
+        self.open(record)?;
+        place.copy_from_slice(&record[..place.len()]);
+        Ok(())
     }
 
     /// The nonce of the next record.

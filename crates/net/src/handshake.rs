@@ -9,7 +9,7 @@
 
 use crate::channel::{Channel, Encryption};
 use crate::secret::{KEY_LEN, Key, Secret, SiteId, SiteSecret};
-use aws_lc_rs::hmac;
+use ring::hmac;
 use snow::{Builder, HandshakeState};
 use tidegate_wire::frame::FrameError;
 use tidegate_wire::{GRANT_MAX, Grant};

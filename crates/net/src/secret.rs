@@ -9,9 +9,9 @@
 //! The key of a ticket is HMAC-SHA-256 of the ticket's own text under its giver's key. So a node's
 //! mount makes tickets without asking anybody, and who has a ticket has nothing of the mount's.
 
-use aws_lc_rs::rand::{SecureRandom, SystemRandom};
-use aws_lc_rs::{digest, hmac};
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::{digest, hmac};
 use snow::params::DHChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use std::fmt;
