@@ -27,8 +27,8 @@ const TAG_LEN: usize = 16;
 const CONTENT_MAX: usize = 64 << 10;
 /// Bytes of the longest record, with its length.
 const RECORD_MAX: usize = LENGTH_LEN + CONTENT_MAX + TAG_LEN;
-/// Bytes from which on a piece of the stream is sealed from its place, in records of its own, which
-/// the other end may open straight into their place. Shorter ones are copied together into one.
+/// Bytes from which on a piece of the stream has records of its own, so that its content begins
+/// where a record's does. Shorter ones are copied together into one.
 const LONG: usize = 8 << 10;
 /// Bytes of a buffer for records to be sent: long ones, and the short ones beside them.
 const SENT_MAX: usize = 2 * RECORD_MAX + LONG;
