@@ -6,6 +6,11 @@
 // leads there, or straight to the MPI where there is no shim for it. It does not know MPI's types:
 // they differ between the families. No function here has more than six arguments, and none is a
 // float or structure, so on 64-bit machines all are passed in registers, and go on as they came.
+//
+// A preloaded library satisfies every reference to a name that it has, also a weak one, by which a
+// program asks whether its MPI has that function. So this library shows the names that an MPI may
+// lack only where the MPI has them (bindings.h).
+#include "bindings.h"
 #include "names.h"
 
 #include <dlfcn.h>
@@ -141,9 +146,13 @@ static void *const *wrappers(const char *file) {
     return start == NULL ? NULL : start(&here);
 }
 
+static void mend(int at_start);
+
 static void choose(void) {
+    int was_found = next[NAME_Init] != NULL;
     if (dlsym(RTLD_NEXT, "PMPI_Get_library_version") == NULL) private_library = private_mpi();
     for (int i = 0; i < 2 * NAMES; i++) next[i] = find(names[i]);
+    if (!was_found) mend(0);
     const char *file = family();
     void *const *shim = file == NULL ? NULL : wrappers(file);
     for (int i = 0; i < 2 * NAMES; i++) {
@@ -166,10 +175,46 @@ static any_function chosen(int i) {
 }
 
 #define EXPORT __attribute__((visibility("default")))
-#define ENTRY(prefix, name, number)                                                                \
-    EXPORT long prefix##name(long a, long b, long c, long d, long e, long f);                      \
-    EXPORT long prefix##name(long a, long b, long c, long d, long e, long f) {                     \
+#define PASS(function, number)                                                                     \
+    EXPORT long function(long a, long b, long c, long d, long e, long f);                          \
+    EXPORT long function(long a, long b, long c, long d, long e, long f) {                         \
         return chosen(number)(a, b, c, d, e, f);                                                   \
     }
-#define ENTRIES(name) ENTRY(MPI_, name, NAME_##name) ENTRY(PMPI_, name, NAME_##name + NAMES)
-EVERY_NAME(ENTRIES)
+#define LASTING(name) PASS(MPI_##name, NAME_##name) PASS(PMPI_##name, NAME_##name + NAMES)
+LASTING_NAMES(LASTING)
+
+// With a version that is not the default: references without a version do not find it (names.map).
+#define HIDE(name) __asm__(".symver later_" name ", " name "@TIDEGATE_LATER");
+#define LATER(name)                                                                                \
+    PASS(later_MPI_##name, NAME_##name) HIDE("MPI_" #name)                                         \
+    PASS(later_PMPI_##name, NAME_##name + NAMES) HIDE("PMPI_" #name)
+LATER_NAMES(LATER)
+
+static const any_function entries[2 * NAMES] = {
+#define AT(name) [NAME_##name] = MPI_##name, [NAME_##name + NAMES] = PMPI_##name,
+    LASTING_NAMES(AT)
+#undef AT
+#define AT(name) [NAME_##name] = later_MPI_##name, [NAME_##name + NAMES] = later_PMPI_##name,
+    LATER_NAMES(AT)
+#undef AT
+};
+
+// Makes what the process's objects refer to what it would be if this library had just the names
+// that the MPI has.
+static void mend(int at_start) {
+    static struct named it[2 * NAMES];
+    for (int i = 0; i < 2 * NAMES; i++) {
+        it[i].name = names[i];
+        memcpy(&it[i].entry, &entries[i], sizeof it[i].entry);
+        it[i].found = next[i];
+        it[i].is_later = i % NAMES >= NAMES_LASTING;
+    }
+    bindings_mend(it, 2 * NAMES, at_start);
+}
+
+// When all objects that the program was linked with are bound, and none has run.
+__attribute__((constructor)) static void start(void) {
+    int has_mpi = dlsym(RTLD_NEXT, "PMPI_Get_library_version") != NULL;
+    for (int i = 0; i < 2 * NAMES && has_mpi; i++) next[i] = dlsym(RTLD_NEXT, names[i]);
+    mend(1);
+}

