@@ -8,6 +8,7 @@
 
 #ifdef OPEN_MPI
 
+#include "real.h"
 #include "say.h"
 
 #include <glob.h>
@@ -63,18 +64,42 @@ static int find(char *name, size_t room) {
     return component(folder, name, room);
 }
 
-void romio_choose(void) {
+// As Open MPI reads it: the variable counts for more than what the program asks for.
+static int level_of(int wanted) {
+    const char *given = getenv("OMPI_MPI_THREAD_LEVEL");
+    if (given == NULL) return wanted;
+    int level = atoi(given);
+    return level < MPI_THREAD_SINGLE || level > MPI_THREAD_MULTIPLE ? MPI_THREAD_MULTIPLE : level;
+}
+
+void romio_choose(int wanted) {
     const char *keep = getenv("TIDEGATE_MPI_IO");
     if (getenv("OMPI_MCA_io") != NULL || (keep != NULL && strcmp(keep, "keep") == 0)) return;
     char name[64];
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     int speaks = mpi_verbose && (rank == NULL || strcmp(rank, "0") == 0);
-    if (find(name, sizeof name)) {
+    if (level_of(wanted) == MPI_THREAD_MULTIPLE) {
+        // Open MPI calls ROMIO under one lock. With two threads of a rank in collective calls, each
+        // rank may hold it for another of the two, for good (seen in 4.1.4).
+        if (speaks) mpi_say("Open MPI keeps its own MPI-IO, since several threads may call MPI");
+    } else if (find(name, sizeof name)) {
         was_chosen = setenv("OMPI_MCA_io", name, 1) == 0;
         if (speaks) mpi_say("Open MPI uses ROMIO for MPI-IO (OMPI_MCA_io=%s)", name);
     } else if (speaks) {
         mpi_say("this Open MPI has no ROMIO: its I/O carries no predictions");
     }
+}
+
+// A session without a word about it has MPI_THREAD_SINGLE.
+void romio_choose_of_session(MPI_Info info) {
+    char value[MPI_MAX_INFO_VAL + 1] = "";
+    int known = 0;
+    if (info != MPI_INFO_NULL &&
+        real_MPI_Info_get(info, "thread_level", MPI_MAX_INFO_VAL, value, &known) != MPI_SUCCESS) {
+        known = 0;
+    }
+    int is_multiple = known && strcmp(value, "MPI_THREAD_MULTIPLE") == 0;
+    romio_choose(is_multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE);
 }
 
 int romio_is_fragile(void) {
@@ -88,7 +113,13 @@ void romio_learn(const struct found *found) {
     (void)found;
 }
 
-void romio_choose(void) {}
+void romio_choose(int wanted) {
+    (void)wanted;
+}
+
+void romio_choose_of_session(MPI_Info info) {
+    (void)info;
+}
 
 int romio_is_fragile(void) {
     return 0;

@@ -53,20 +53,20 @@ static int initialised(int result) {
 }
 
 WRAP(Init, (int *argc, char ***argv), (argc, argv)) {
-    romio_choose();
+    romio_choose(MPI_THREAD_SINGLE);
     return initialised(next(argc, argv));
 }
 
 WRAP(Init_thread, (int *argc, char ***argv, int wanted, int *provided),
      (argc, argv, wanted, provided)) {
-    romio_choose();
+    romio_choose(wanted);
     return initialised(next(argc, argv, wanted, provided));
 }
 
 // A session is an address or a number, depending on the MPI's version; only its place is passed.
 WRAP(Session_init, (MPI_Info info, MPI_Errhandler handler, void *session),
      (info, handler, session)) {
-    romio_choose();
+    romio_choose_of_session(info);
     return next(info, handler, session);
 }
 

@@ -68,7 +68,7 @@ impl Launcher {
     pub fn text(self) -> &'static str {
         match self {
             Launcher::Hydra => "MPICH's launcher, which passes the environment on",
-            Launcher::OpenMpi => "Open MPI's launcher; ranks use ROMIO",
+            Launcher::OpenMpi => "Open MPI's launcher, which is told what ranks need",
             Launcher::Slurm => "srun, which passes the environment on",
             Launcher::Other => "a launcher of an MPI that is not known",
         }
