@@ -3,6 +3,9 @@
 // ROMIO_HINTS names a file of hints, or with TIDEGATE_MPI_ALIGN=off. With TIDEGATE_MPI_ALIGN=spread
 // there are also as many aggregators as forwarders, as far as there are ranks, on whichever nodes:
 // ROMIO's own choice is one on each node.
+//
+// ROMIO has no hint that aligns the domains alone. It tells this one to the program as the stripe of
+// the file system, so the wrapper of MPI_File_get_info takes it out again.
 #include "align.h"
 
 #include "files.h"
@@ -12,10 +15,21 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define STRIPE "striping_unit"
+
+// Open files that were given a stripe.
+struct aligned {
+    struct aligned *next;
+    MPI_File file;
+};
+static struct aligned *files;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 // The same on all ranks, as hints have to be. 0 forwarders: nothing is set.
 static struct {
@@ -85,7 +99,7 @@ MPI_Info align_info(MPI_Comm comm, const char *path, MPI_Info info) {
     if (layout.forwarders == 0 || path == NULL || !is_inside(files_path(path))) return info;
     int made = info == MPI_INFO_NULL ? real_MPI_Info_create(&more) : real_MPI_Info_dup(info, &more);
     if (made != MPI_SUCCESS) return info;
-    set(more, "striping_unit", layout.stripe_bytes);
+    set(more, STRIPE, layout.stripe_bytes);
     int may_spread = layout.spreads && !is_set(more, "cb_nodes") && !is_set(more, "cb_config_list");
     if (may_spread && real_MPI_Comm_size(comm, &ranks) == MPI_SUCCESS) {
         uint64_t most = (uint64_t)ranks < layout.forwarders ? (uint64_t)ranks : layout.forwarders;
@@ -93,4 +107,42 @@ MPI_Info align_info(MPI_Comm comm, const char *path, MPI_Info info) {
         real_MPI_Info_set(more, "cb_config_list", "*:*");
     }
     return more;
+}
+
+// The place of the pointer to the file's entry, or to NULL; the lock is held.
+static struct aligned **place(MPI_File file) {
+    struct aligned **at = &files;
+    while (*at != NULL && (*at)->file != file) at = &(*at)->next;
+    return at;
+}
+
+void align_opened(MPI_File file, MPI_Info info) {
+    // What the program gave itself is no secret.
+    if (info != MPI_INFO_NULL && is_set(info, STRIPE)) return;
+    struct aligned *entry = malloc(sizeof *entry);
+    if (entry == NULL) return;
+    entry->file = file;
+    pthread_mutex_lock(&lock);
+    entry->next = files;
+    files = entry;
+    pthread_mutex_unlock(&lock);
+}
+
+void align_closes(MPI_File file) {
+    pthread_mutex_lock(&lock);
+    struct aligned **at = place(file), *entry = *at;
+    if (entry != NULL) *at = entry->next;
+    pthread_mutex_unlock(&lock);
+    free(entry);
+}
+
+void align_given(MPI_File file, MPI_Info info) {
+    if (info != MPI_INFO_NULL && is_set(info, STRIPE)) align_closes(file);
+}
+
+void align_hide(MPI_File file, MPI_Info told) {
+    pthread_mutex_lock(&lock);
+    int is_ours = *place(file) != NULL;
+    pthread_mutex_unlock(&lock);
+    if (is_ours && is_set(told, STRIPE)) real_MPI_Info_delete(told, STRIPE);
 }

@@ -7,6 +7,7 @@
 #define LASTING_NAMES(X)                                                                           \
     X(Init) X(Init_thread) X(Finalize)                                                             \
     X(File_open) X(File_close) X(File_delete) X(File_set_view) X(File_set_info)                    \
+    X(File_get_info)                                                                               \
     X(File_read_all) X(File_write_all) X(File_read_at_all) X(File_write_at_all)                    \
     X(File_read_all_begin) X(File_write_all_begin)                                                 \
     X(File_read_at_all_begin) X(File_write_at_all_begin)                                           \

@@ -12,7 +12,8 @@
     X(MPI_File_get_info) X(MPI_File_get_position) X(MPI_File_get_size) X(MPI_File_get_view)        \
     X(MPI_Comm_split) X(MPI_File_iread) X(MPI_File_iread_at) X(MPI_File_iwrite)                    \
     X(MPI_File_iwrite_at)                                                                          \
-    X(MPI_Get_library_version) X(MPI_Get_processor_name) X(MPI_Info_create) X(MPI_Info_dup)        \
+    X(MPI_Get_library_version) X(MPI_Get_processor_name) X(MPI_Info_create) X(MPI_Info_delete)     \
+    X(MPI_Info_dup)                                                                                \
     X(MPI_Info_free) X(MPI_Info_get) X(MPI_Info_get_valuelen) X(MPI_Info_set)                      \
     X(MPI_Initialized) X(MPI_Irecv)                                                                \
     X(MPI_Isend) X(MPI_Recv) X(MPI_Reduce_scatter_block) X(MPI_Send) X(MPI_Sendrecv)               \

@@ -85,13 +85,19 @@ WRAP(File_open, (MPI_Comm comm, const char *path, int mode, MPI_Info info, MPI_F
     // A call that will fail anyway must fail in the MPI.
     MPI_Info aligned = comm == MPI_COMM_NULL ? info : align_info(comm, path, info);
     int result = next(comm, path, mode, aligned, file);
-    if (aligned != info) real_MPI_Info_free(&aligned);
+    if (aligned != info) {
+        real_MPI_Info_free(&aligned);
+        if (result == MPI_SUCCESS) align_opened(*file, info);
+    }
     if (result == MPI_SUCCESS) files_opened(*file, comm, path, &before);
     return result;
 }
 
 WRAP(File_close, (MPI_File * file), (file)) {
-    if (file != NULL) files_close(*file);
+    if (file != NULL) {
+        files_close(*file);
+        align_closes(*file);
+    }
     return next(file);
 }
 
@@ -100,8 +106,9 @@ WRAP(File_delete, (const char *path, MPI_Info info), (path, info)) {
     return next(path, info);
 }
 
-static int changed(MPI_File handle, int result) {
+static int changed(MPI_File handle, MPI_Info given, int result) {
     struct file *file = result == MPI_SUCCESS ? files_find(handle) : NULL;
+    if (result == MPI_SUCCESS) align_given(handle, given);
     if (file != NULL && file->predictor != NULL) predictor_changed(file->predictor);
     return result;
 }
@@ -110,11 +117,17 @@ WRAP(File_set_view,
      (MPI_File file, MPI_Offset offset, MPI_Datatype unit, MPI_Datatype view, const char *form,
       MPI_Info info),
      (file, offset, unit, view, form, info)) {
-    return changed(file, next(file, offset, unit, view, form, info));
+    return changed(file, info, next(file, offset, unit, view, form, info));
 }
 
 WRAP(File_set_info, (MPI_File file, MPI_Info info), (file, info)) {
-    return changed(file, next(file, info));
+    return changed(file, info, next(file, info));
+}
+
+WRAP(File_get_info, (MPI_File file, MPI_Info *info), (file, info)) {
+    int result = next(file, info);
+    if (result == MPI_SUCCESS) align_hide(file, *info);
+    return result;
 }
 
 // Collective data calls. Their names differ in where they begin (at an offset that is given, or at

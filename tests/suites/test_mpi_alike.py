@@ -1,10 +1,11 @@
 """What MPI programs of all kinds see must be the same with the shim and without: which functions the MPI
 has, what the info of a file tells, how threads and failing ranks end; with MPICH and Open MPI."""
+import pathlib
 import re
 
 import pytest
 from conftest import REPO, run
-from ranks import ENVIRONMENT, Mpi
+from ranks import ROMIO, Mpi
 
 PROGRAMS = REPO / "tests/mpi"
 STRICT = "-O1", "-Wall", "-Wextra", "-Werror"
@@ -76,7 +77,7 @@ def test_weak_names(site, mpi, how):
         program = site.built(mpi, "weak", *how.split(), out=f"weak{how.replace(' ', '')}")
     plain = mpi.run(2, program, site.up.plain / "weak").stdout
     said = site.shimmed(mpi, 2, program, site.up.mount / "weak")
-    assert names(said) == names(plain) and len(names(plain)) == 74
+    assert names(said) == names(plain) and len(names(plain)) == 76
     assert "all right" in plain and "all right" in said
     # Where the MPI has them, they carry hints.
     said = site.shimmed(mpi, 2, program, site.up.mount / "weak", options=["--verbose"])
@@ -90,6 +91,29 @@ def test_weak_names_without_mpi(site):
     run("cc", *STRICT, "-fPIC", "-o", program, site.work.file("none.c", lines))
     run(program)
     site.up.tidegate("run", "--", program)
+
+
+@pytest.mark.parametrize("hints", ["", "cb_nodes 1", "striping_unit 65536", "later striping_unit 131072"])
+def test_info_of_a_file(site, mpi, hints):
+    """Libraries lay files out by it. It has the hints of the program and no others."""
+    program, romio = site.built(mpi, "info"), ROMIO.get(mpi.name)
+    told = [site.shimmed(mpi, 2, program, site.up.mount / "info", *hints.split(), options=options, env=romio)
+            for options in (["--no-mpi"], [])]
+    assert sorted(told[0].splitlines()) == sorted(told[1].splitlines())
+
+
+def test_layout_of_a_file(site, mpi):
+    """PnetCDF writes the same bytes."""
+    if mpi.name == "mpich":
+        return  # Debian's PnetCDF is Open MPI's
+    if not pathlib.Path("/usr/include/pnetcdf.h").exists():
+        pytest.skip("PnetCDF is missing: run tools/need mpi")
+    program = site.bin / "layout"
+    run(mpi.compiler, *STRICT, "-o", program, PROGRAMS / "layout.c", "-lpnetcdf")
+    mpi.run(2, program, site.up.plain / "layout.nc")
+    said = site.shimmed(mpi, 2, program, site.up.mount / "layout.nc", options=["--verbose"])
+    assert re.search(" [1-9][0-9]* requests with hints", said), said
+    run("cmp", site.up.plain / "layout.nc", site.up.mount / "layout.nc")
 
 
 def test_threads(site, mpi):
