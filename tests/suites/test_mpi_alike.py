@@ -4,7 +4,7 @@ import pathlib
 import re
 
 import pytest
-from conftest import REPO, run
+from conftest import LONG, REPO, run, until
 from ranks import ROMIO, Mpi
 
 PROGRAMS = REPO / "tests/mpi"
@@ -126,6 +126,29 @@ def test_threads(site, mpi):
     assert "all right" in said and " 16 collectives" in said, said
     for thread in range(3):
         run("cmp", site.up.plain / f"threads.{thread}", site.up.mount / f"threads.{thread}")
+
+
+@pytest.mark.parametrize("how", ["missing", "full"])
+def test_opens_that_fail_on_one_rank(site, mpi, how):
+    """No rank keeps descriptors of them."""
+    said = site.shimmed(mpi, 3, site.built(mpi, "failing"), site.up.mount / "failing", how)
+    assert "all right" in said, said
+
+
+def test_jobs_that_abort(site, mpi):
+    """Neither the mount nor forwarders keep descriptors of ranks that ended in the middle of a call."""
+    def held():
+        pids = [site.up.pid(0), site.up.pid(1), int((site.up.state / "mount.pid").read_text())]
+        return [len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir())) for pid in pids]
+
+    def abort():
+        words = site.built(mpi, "odd"), site.up.mount / "abort", "abort"
+        site.shimmed(mpi, 3, *words, code=9)
+    abort()
+    before = held()
+    for _ in range(8 if LONG else 4):
+        abort()
+    until(lambda: all(now <= then + 2 for now, then in zip(held(), before)), lambda: f"{before}, then {held()}")
 
 
 def test_python_of_the_registry(site, mpi):
