@@ -1,7 +1,10 @@
 //! Channels over a wire that divides, loses and changes what is sent.
 
+use super::cipher::REKEY_RECORDS;
+use super::sending::LONG;
 use super::*;
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 
 /// Two ends of a channel.
 fn pair(encryption: Encryption) -> (Channel, Channel) {
