@@ -109,12 +109,27 @@ impl Channel {
         lock(&self.sending).send(pieces, write)
     }
 
+    /// Sends bytes of the stream that the caller does not need any more: they become records where
+    /// they lie, and are not copied. The rest is as with [`Channel::send`]: after `WouldBlock` the
+    /// caller tries again with the same memory; it is an error if it does not.
+    pub fn send_in_place(
+        &self,
+        piece: &mut [u8],
+        write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        lock(&self.sending).send_in_place(piece, write)
+    }
+
     /// Receives bytes of the stream into the pieces, in their order. `read` receives bytes of
-    /// records. Returns their number; 0 is the end of the stream.
+    /// records, likewise. Returns the number of bytes of the stream; 0 is its end.
+    ///
+    /// Long records arrive in the first piece itself. So if that has 32 KiB or more, the next call
+    /// must begin where this one ended, until the piece is full; otherwise it fails. What is in the
+    /// pieces beyond the returned number is nothing that the other end has said.
     pub fn receive(
         &self,
         pieces: &mut [IoSliceMut<'_>],
-        read: impl FnMut(&mut [u8]) -> io::Result<usize>,
+        read: impl FnMut(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         lock(&self.receiving).receive(pieces, read)
     }

@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -116,10 +116,7 @@ impl Stream {
     /// the stream.
     pub fn receive(&self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self.channel.get() {
-            Some(channel) => {
-                let read = |into: &mut [u8]| self.receive_plain(&mut [IoSliceMut::new(into)]);
-                channel.receive(pieces, read)
-            }
+            Some(channel) => channel.receive(pieces, |into| self.receive_plain(into)),
             None => self.receive_plain(pieces),
         }
     }
@@ -170,6 +167,14 @@ impl Stream {
             }
             None => self.send_plain(pieces, more, descriptor),
         }
+    }
+
+    /// Sends bytes on a protected stream that the caller does not need any more; see
+    /// [`Channel::send_in_place`].
+    pub fn send_in_place(&self, piece: &mut [u8]) -> io::Result<usize> {
+        let channel = self.channel.get();
+        let channel = channel.ok_or_else(|| io::Error::from(ErrorKind::Unsupported))?;
+        channel.send_in_place(piece, |records| self.send_plain(records, false, None))
     }
 
     fn send_plain(

@@ -231,17 +231,25 @@ fn through_a_channel(draw: &mut Draw<'_>) {
     let (way, differs) = changed(draw, &way);
     let (step, room) = (1 + usize::from(draw.u16()), 1 + usize::from(draw.u16()));
     let mut left = &way[..];
-    let (mut heard, mut into) = (Vec::new(), vec![0; room]);
+    let (mut heard, mut into, mut filled) = (Vec::new(), vec![0; room], 0);
     loop {
-        let read = |into: &mut [u8]| -> io::Result<usize> {
-            let count = left.len().min(into.len()).min(step);
-            into[..count].copy_from_slice(&left[..count]);
-            left = &left[count..];
-            Ok(count)
+        let read = |pieces: &mut [IoSliceMut<'_>]| -> io::Result<usize> {
+            let mut all = 0;
+            for into in pieces {
+                let count = left.len().min(into.len()).min(step - all);
+                into[..count].copy_from_slice(&left[..count]);
+                left = &left[count..];
+                all += count;
+            }
+            Ok(all)
         };
-        match forwarder.receive(&mut [IoSliceMut::new(&mut into)], read) {
+        // A piece is filled before the next one begins.
+        match forwarder.receive(&mut [IoSliceMut::new(&mut into[filled..])], read) {
             Ok(0) => break,
-            Ok(count) => heard.extend_from_slice(&into[..count]),
+            Ok(count) => {
+                heard.extend_from_slice(&into[filled..filled + count]);
+                filled = (filled + count) % room;
+            }
             Err(error) => {
                 assert!(differs && error.kind() != ErrorKind::WouldBlock);
                 break;

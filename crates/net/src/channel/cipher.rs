@@ -1,7 +1,7 @@
 //! The cipher of one direction of a channel: seals and opens records.
 
 use super::TAG_LEN;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use std::io::{self, ErrorKind};
 
 /// Records after which the key is replaced: 64 GiB of the stream.
@@ -23,50 +23,30 @@ impl Cipher {
         }
     }
 
-    /// Protects the first `len` bytes of `record`, and puts the tag behind them.
-    pub(super) fn seal(&mut self, record: &mut [u8], len: usize) {
+    /// Protects the content of a record where it lies, and returns the record's tag.
+    pub(super) fn seal(&mut self, content: &mut [u8]) -> [u8; TAG_LEN] {
         let nonce = self.nonce();
-        let (content, tag) = record.split_at_mut(len);
         let made = match self.encrypts {
             true => (self.key).seal_in_place_separate_tag(nonce, Aad::empty(), content),
             false => (self.key).seal_in_place_separate_tag(nonce, Aad::from(&*content), &mut []),
         };
-        let made = made.expect("a record is far shorter than the cipher allows");
-        tag.copy_from_slice(made.as_ref());
+        let tag = made.expect("a record is far shorter than the cipher allows");
+        *tag.as_ref().first_chunk().expect("a tag has this length")
     }
 
-    /// Puts protected `content` into `record`, and the tag behind it.
-    pub(super) fn seal_from(&mut self, content: &[u8], record: &mut [u8]) {
-        record[..content.len()].copy_from_slice(content);
-        self.seal(record, content.len());
-    }
-
-    /// Checks a record, and leaves its content at its beginning. The length of a record is at least
-    /// that of a tag.
-    pub(super) fn open(&mut self, record: &mut [u8]) -> io::Result<()> {
-        let nonce = self.nonce();
+    /// Checks the content of a record, and restores it where it lies. After an error its bytes are
+    /// of no use.
+    pub(super) fn open(&mut self, content: &mut [u8], tag: [u8; TAG_LEN]) -> io::Result<()> {
+        let (nonce, tag) = (self.nonce(), Tag::from(tag));
+        let key = &self.key;
         let opened = match self.encrypts {
-            true => (self.key)
-                .open_in_place(nonce, Aad::empty(), record)
-                .is_ok(),
-            false => {
-                let (content, tag) = record.split_at_mut(record.len() - TAG_LEN);
-                let content = Aad::from(&*content);
-                (self.key).open_in_place(nonce, content, tag).is_ok()
-            }
+            true => key.open_in_place_separate_tag(nonce, Aad::empty(), tag, content, 0..),
+            false => key.open_in_place_separate_tag(nonce, Aad::from(&*content), tag, &mut [], 0..),
         };
         match opened {
-            true => Ok(()),
-            false => Err(changed()),
+            Ok(_) => Ok(()),
+            Err(_) => Err(changed()),
         }
-    }
-
-    /// Checks a record, and puts its content into a place of the same length, which stays as it was
-    /// if the record was changed.
-    pub(super) fn open_into(&mut self, record: &mut [u8], place: &mut [u8]) -> io::Result<()> {
-        self.open(record)?;
-        place.copy_from_slice(&record[..place.len()]);
-        Ok(())
     }
 
     /// The nonce of the next record.

@@ -13,6 +13,10 @@ pub(super) const LONG: usize = 8 << 10;
 /// Bytes of a buffer for records to be sent: long ones, and the short ones beside them.
 const SENT_MAX: usize = 2 * RECORD_MAX + LONG;
 
+/// Most records that are made at once where their content lies: they are sent while they are in the
+/// processor's cache.
+const IN_PLACE_RECORDS: usize = 4;
+
 thread_local! {
     /// The buffer that this thread uses next: of the thread, because a process that was forked may
     /// find a lock of other threads taken for ever.
@@ -27,6 +31,8 @@ pub(super) struct Sending {
     records: Range<usize>,
     /// Bytes of the stream in the records that were not reported as sent yet.
     promised: usize,
+    /// Records that were made where their content lies, in memory of the caller's.
+    in_place: InPlace,
 }
 
 impl Sending {
@@ -36,7 +42,24 @@ impl Sending {
             buffer: Vec::new(),
             records: 0..0,
             promised: 0,
+            in_place: InPlace::default(),
         }
+    }
+
+    /// See [`super::Channel::send_in_place`].
+    pub(super) fn send_in_place(
+        &mut self,
+        piece: &mut [u8],
+        write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        assert_eq!(
+            self.promised, 0,
+            "the bytes for which there was no room come first"
+        );
+        if self.in_place.records == 0 {
+            self.in_place.seal(&mut self.cipher, piece);
+        }
+        self.in_place.write_out(piece, write)
     }
 
     pub(super) fn send(
@@ -44,6 +67,11 @@ impl Sending {
         pieces: &[IoSlice<'_>],
         mut write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
+        if self.in_place.records > 0 {
+            return Err(io::Error::other(
+                "the bytes for which there was no room come first",
+            ));
+        }
         if self.promised == 0 {
             let mut records = Records {
                 cipher: &mut self.cipher,
@@ -63,6 +91,76 @@ impl Sending {
         }
         SPARE.set(mem::take(&mut self.buffer));
         Ok(mem::take(&mut self.promised))
+    }
+}
+
+/// The bytes before a record with so many bytes of content.
+fn length_of(content: usize) -> [u8; LENGTH_LEN] {
+    ((content + TAG_LEN) as u32).to_le_bytes()
+}
+
+/// Records that were made where their content lies, one behind the other.
+#[derive(Default)]
+struct InPlace {
+    /// Where the content of the first one begins, so that a caller with other memory is noticed.
+    address: usize,
+    /// Bytes of content in all of them.
+    len: usize,
+    tags: [[u8; TAG_LEN]; IN_PLACE_RECORDS],
+    /// How many there are.
+    records: usize,
+    /// Bytes of the records that are sent.
+    sent: usize,
+}
+
+impl InPlace {
+    fn seal(&mut self, cipher: &mut Cipher, piece: &mut [u8]) {
+        let len = piece.len().min(IN_PLACE_RECORDS * CONTENT_MAX);
+        (self.address, self.len) = (piece.as_ptr().addr(), len);
+        (self.records, self.sent) = (0, 0);
+        for (content, tag) in piece[..len].chunks_mut(CONTENT_MAX).zip(&mut self.tags) {
+            *tag = cipher.seal(content);
+            self.records += 1;
+        }
+    }
+
+    /// Sends what is left of the records. Returns how many bytes of the stream are out.
+    fn write_out(
+        &mut self,
+        piece: &[u8],
+        mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let content = piece
+            .get(..self.len)
+            .filter(|it| it.as_ptr().addr() == self.address);
+        let elsewhere = || io::Error::other("other memory than that which is half sent");
+        let content = content.ok_or_else(elsewhere)?;
+        let contents = content.chunks(CONTENT_MAX);
+        let lengths = contents.clone().map(|content| length_of(content.len()));
+        let mut lengths_of = [[0; LENGTH_LEN]; IN_PLACE_RECORDS];
+        lengths_of
+            .iter_mut()
+            .zip(lengths)
+            .for_each(|(to, length)| *to = length);
+        let all = contents.len() * (LENGTH_LEN + TAG_LEN) + content.len();
+        let mut pieces = [IoSlice::new(&[]); 3 * IN_PLACE_RECORDS];
+        let records = lengths_of.iter().zip(contents).zip(&self.tags);
+        for (into, ((length, content), tag)) in pieces.chunks_exact_mut(3).zip(records) {
+            into.copy_from_slice(&[length, content, tag].map(|piece: &[u8]| IoSlice::new(piece)));
+        }
+        let mut left = &mut pieces[..3 * self.records];
+        IoSlice::advance_slices(&mut left, self.sent);
+        while self.sent < all {
+            match write(left)? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                count => {
+                    self.sent += count;
+                    IoSlice::advance_slices(&mut left, count);
+                }
+            }
+        }
+        self.records = 0;
+        Ok(self.len)
     }
 }
 
@@ -107,8 +205,8 @@ impl Records<'_> {
             let fits = part.len() <= self.room();
             if fits {
                 let start = self.begin_record(part.len());
-                let record = &mut self.buffer[start..self.end];
-                self.cipher.seal_from(part, record);
+                self.buffer[start..start + part.len()].copy_from_slice(part);
+                self.seal_record(start, part.len());
             }
             fits
         })
@@ -130,16 +228,21 @@ impl Records<'_> {
     fn end_record(&mut self, len: usize) {
         if len > 0 {
             let start = self.begin_record(len);
-            self.cipher.seal(&mut self.buffer[start..self.end], len);
+            self.seal_record(start, len);
         }
+    }
+
+    /// Protects a record's content, and writes the tag behind it.
+    fn seal_record(&mut self, start: usize, len: usize) {
+        let (content, tag) = self.buffer[start..self.end].split_at_mut(len);
+        tag.copy_from_slice(&self.cipher.seal(content));
     }
 
     /// Writes the length of a record of `len` bytes of the stream. Returns where
     /// its content begins.
     fn begin_record(&mut self, len: usize) -> usize {
         let start = self.end + LENGTH_LEN;
-        let length = (len + TAG_LEN) as u32;
-        self.buffer[self.end..start].copy_from_slice(&length.to_le_bytes());
+        self.buffer[self.end..start].copy_from_slice(&length_of(len));
         self.end = start + len + TAG_LEN;
         self.promised += len;
         start

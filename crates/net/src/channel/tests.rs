@@ -1,6 +1,7 @@
 //! Channels over a wire that divides, loses and changes what is sent.
 
 use super::cipher::REKEY_RECORDS;
+use super::receiving::IN_PLACE_MIN;
 use super::sending::LONG;
 use super::*;
 use std::collections::VecDeque;
@@ -39,12 +40,19 @@ impl Wire {
         Ok(count)
     }
 
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = into.len().min(self.step).min(self.bytes.len());
+    fn write_all_of(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let all: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+        self.write(&all)
+    }
+
+    fn read(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let room: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let count = room.min(self.step).min(self.bytes.len());
         if count == 0 {
             return Err(ErrorKind::WouldBlock.into());
         }
-        for (byte, came) in into.iter_mut().zip(self.bytes.drain(..count)) {
+        let into = pieces.iter_mut().flat_map(|piece| piece.iter_mut());
+        for (byte, came) in into.zip(self.bytes.drain(..count)) {
             *byte = came;
         }
         Ok(count)
@@ -200,7 +208,7 @@ fn the_end_amid_a_record_is_an_error_and_no_end_of_the_stream() {
     assert!(send(&here, &[7; 100], &mut 0, &mut wire));
     wire.bytes.pop_back();
     let mut into = [0; 200];
-    let mut ended = |into: &mut [u8]| match wire.read(into) {
+    let mut ended = |into: &mut [IoSliceMut<'_>]| match wire.read(into) {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
         read => read,
     };
@@ -241,22 +249,103 @@ fn a_channel_without_a_begun_record_has_no_buffer() {
 }
 
 #[test]
-fn a_record_that_was_changed_leaves_nothing_in_its_place() {
+fn a_record_that_was_changed_gives_nothing() {
     for encryption in [Encryption::Integrity, Encryption::On] {
-        for len in [10, CONTENT_MAX] {
+        for (len, step) in [(10, 1 << 20), (CONTENT_MAX, 1 << 20), (CONTENT_MAX, 1000)] {
             let (here, there) = pair(encryption);
-            let mut wire = Wire::new(1 << 20);
-            let bytes = vec![7; len];
-            assert!(send(&here, &bytes, &mut 0, &mut wire));
+            let mut wire = Wire::new(step);
+            assert!(send(&here, &vec![7; len], &mut 0, &mut wire));
             *wire.bytes.back_mut().expect("its tag") ^= 1;
             let mut place = vec![0; len];
             let pieces = &mut [IoSliceMut::new(&mut place)];
             let error = there.receive(pieces, |into| wire.read(into));
             let error = error.expect_err("it was changed");
             assert_eq!(error.kind(), ErrorKind::InvalidData);
-            assert!(place.iter().all(|byte| *byte == 0), "{encryption:?} {len}");
         }
     }
+}
+
+#[test]
+fn a_long_record_arrives_in_its_place() {
+    let (here, there) = pair(Encryption::On);
+    let (mut wire, bytes) = (Wire::new(1000), pattern(CONTENT_MAX + IN_PLACE_MIN));
+    assert!(send(&here, &bytes, &mut 0, &mut wire));
+    let mut place = vec![0; bytes.len()];
+    let (mut given, mut reads) = (0, 0);
+    while given < bytes.len() {
+        let received = there.receive(&mut [IoSliceMut::new(&mut place[given..])], |into| {
+            // Every third read finds nothing.
+            reads += 1;
+            match reads % 3 {
+                0 => Err(ErrorKind::WouldBlock.into()),
+                _ => wire.read(into),
+            }
+        });
+        match received {
+            Ok(count) => given += count,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                assert!(there.is_amid_record());
+            }
+        }
+    }
+    assert!(place == bytes && !there.is_amid_record());
+}
+
+#[test]
+fn other_memory_amid_a_record_ends_the_stream() {
+    let (here, there) = pair(Encryption::On);
+    let (mut wire, bytes) = (Wire::new(40_000), pattern(CONTENT_MAX));
+    assert!(send(&here, &bytes, &mut 0, &mut wire));
+    wire.bytes.truncate(50_000);
+    let (mut place, mut other) = (vec![0; CONTENT_MAX], vec![0; CONTENT_MAX]);
+    for (place, kind) in [
+        (&mut place, ErrorKind::WouldBlock),
+        (&mut other, ErrorKind::Other),
+    ] {
+        let received = there.receive(&mut [IoSliceMut::new(place)], |into| wire.read(into));
+        assert_eq!(received.expect_err("it is not whole").kind(), kind);
+    }
+}
+
+#[test]
+fn bytes_that_become_records_in_place_arrive_though_there_is_little_room() {
+    for encryption in [Encryption::Integrity, Encryption::On] {
+        let (here, there) = pair(encryption);
+        let bytes = pattern(5 * CONTENT_MAX + 1);
+        let (mut mine, mut wire, mut received) = (bytes.clone(), Wire::new(30_000), Vec::new());
+        let mut sent = 0;
+        while sent < mine.len() {
+            wire.room = 50_000;
+            match here.send_in_place(&mut mine[sent..], |records| wire.write_all_of(records)) {
+                Ok(count) => sent += count,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            received.extend(receive(&there, &mut wire, [20_000, 1]).expect("as sent"));
+        }
+        assert!(received == bytes, "{encryption:?}");
+        // Short ones behind them.
+        wire.room = usize::MAX;
+        assert!(send(&here, &bytes[..10], &mut 0, &mut wire));
+        let last = receive(&there, &mut wire, [20_000, 1]).expect("as sent");
+        assert_eq!(last, bytes[..10]);
+    }
+}
+
+#[test]
+fn other_memory_amid_sending_is_an_error() {
+    let (here, _) = pair(Encryption::On);
+    let (mut wire, mut one, mut other) = (Wire::new(100), pattern(9000), pattern(9000));
+    wire.room = 100;
+    let blocked = here.send_in_place(&mut one, |records| wire.write_all_of(records));
+    let kind = blocked.expect_err("there is little room").kind();
+    assert_eq!(kind, ErrorKind::WouldBlock);
+    wire.room = usize::MAX;
+    assert!(here.send(&[IoSlice::new(&other)], |_| Ok(1)).is_err());
+    let sent = here.send_in_place(&mut other, |records| wire.write_all_of(records));
+    assert_eq!(sent.expect_err("it is another").kind(), ErrorKind::Other);
+    let sent = here.send_in_place(&mut one, |records| wire.write_all_of(records));
+    assert_eq!(sent.expect("there is room"), 9000);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::frames::{FrameReader, Step};
+use std::io::IoSliceMut;
 use tidegate_wire::frame::encode_request;
 use tidegate_wire::{Caller, Op, Request, Role};
 
@@ -48,8 +49,8 @@ fn meet(secret: &Secret, site: SiteSecret, asks: Encryption, least: Encryption) 
             );
             let mut word = [0; 4];
             let mut left = &way[..];
-            let pieces = &mut [std::io::IoSliceMut::new(&mut word)];
-            let read = |into: &mut [u8]| std::io::Read::read(&mut left, into);
+            let pieces = &mut [IoSliceMut::new(&mut word)];
+            let read = |into: &mut [IoSliceMut<'_>]| std::io::Read::read_vectored(&mut left, into);
             assert_eq!(forwarder.receive(pieces, read).expect("it came"), 4);
             assert_eq!(&word, b"word");
             match way.windows(4).any(|it| it == b"word") {

@@ -16,6 +16,10 @@ const REPLIES_MAX: usize = 16;
 /// How many empty head buffers are kept for reuse, over all connections together.
 const SPARE_MAX: usize = 64;
 
+/// Bytes of a payload from which on it is encrypted where it lies, and sent by itself. Shorter ones are
+/// copied together with what is sent beside them.
+const IN_PLACE_MIN: usize = 32 << 10;
+
 thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
@@ -33,6 +37,12 @@ pub trait Sink {
 
     /// Sends at most `len` bytes of the pages, and returns the number of bytes that were sent.
     fn send_pages(&self, pages: &mut Pages, len: usize) -> io::Result<usize>;
+
+    /// Whether a payload of `len` bytes is better sent by [`Sink::send_in_place`].
+    fn takes_in_place(&self, len: usize) -> bool;
+
+    /// Sends bytes that are not needed any more and may be changed, as many as there is room for.
+    fn send_in_place(&self, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
 impl Sink for Stream {
@@ -46,6 +56,14 @@ impl Sink for Stream {
             true => Err(ErrorKind::Unsupported.into()),
             false => pages.send(self, len),
         }
+    }
+
+    fn takes_in_place(&self, len: usize) -> bool {
+        self.is_protected() && len >= IN_PLACE_MIN
+    }
+
+    fn send_in_place(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        Stream::send_in_place(self, bytes)
     }
 }
 
@@ -77,6 +95,24 @@ pub enum Body {
     Shared(Arc<SharedMemory>),
 }
 
+/// How a payload is sent that is not sent together with others.
+#[derive(Clone, Copy)]
+enum Apart {
+    /// It consists of pages of a file.
+    Pages,
+    /// It is encrypted where it lies.
+    InPlace,
+}
+
+impl Apart {
+    fn of(memory: &mut Memory, len: usize, stream: &impl Sink) -> Option<Apart> {
+        match memory.pages() {
+            Some(_) => Some(Apart::Pages),
+            None => stream.takes_in_place(len).then_some(Apart::InPlace),
+        }
+    }
+}
+
 impl Outbox {
     /// Queues a reply: `encode` appends its header and body, and `payload` follows them.
     pub fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>), payload: Option<Payload>) {
@@ -106,9 +142,10 @@ impl Outbox {
     ) -> io::Result<usize> {
         let mut total = 0;
         while !self.replies.is_empty() {
-            let spliced = self.is_at_pages();
-            let done = match spliced {
-                Some(left) => self.send_pages(stream, left),
+            let apart = self.is_at_apart(stream);
+            let spliced = matches!(apart, Some((Apart::Pages, _)));
+            let done = match apart {
+                Some((way, left)) => self.send_apart(stream, way, left),
                 None => self.write_once(stream),
             };
             match done {
@@ -116,7 +153,7 @@ impl Outbox {
                 Ok(count) => {
                     counts.sends += 1;
                     total += count;
-                    if spliced.is_some() {
+                    if spliced {
                         counts.spliced_bytes += count as u64;
                     }
                     self.advance(count, sent);
@@ -139,36 +176,44 @@ impl Outbox {
         sent.extend(dropped.map(|payload| payload.slot));
     }
 
-    /// How many bytes of pages are to be sent next; None if something else is.
-    fn is_at_pages(&self) -> Option<usize> {
+    /// How the next bytes are sent if that is apart from others, and their number.
+    fn is_at_apart(&self, stream: &impl Sink) -> Option<(Apart, usize)> {
         let left = self.replies.payload_left()?;
         let payload = self.replies.payloads().next()?.as_ref()?;
-        lock_buffer(&payload.buffer).pages().map(|_| left)
+        let way = Apart::of(&mut lock_buffer(&payload.buffer), payload.len, stream)?;
+        Some((way, left))
     }
 
-    fn send_pages(&self, stream: &impl Sink, left: usize) -> io::Result<usize> {
-        let payload = self.replies.payloads().next().and_then(Option::as_ref);
-        let mut memory = payload.map(|payload| lock_buffer(&payload.buffer));
-        match memory.as_mut().and_then(|memory| memory.pages()) {
-            Some(pages) => stream.send_pages(pages, left),
-            None => Ok(0),
+    fn send_apart(&self, stream: &impl Sink, way: Apart, left: usize) -> io::Result<usize> {
+        let Some(payload) = self.replies.payloads().next().and_then(Option::as_ref) else {
+            return Ok(0);
+        };
+        let mut memory = lock_buffer(&payload.buffer);
+        match way {
+            Apart::Pages => match memory.pages() {
+                Some(pages) => stream.send_pages(pages, left),
+                None => Ok(0),
+            },
+            Apart::InPlace => {
+                stream.send_in_place(&mut memory.bytes()[payload.len - left..payload.len])
+            }
         }
     }
 
-    /// Sends headers and bytes, up to the first payload that consists of pages.
+    /// Sends headers and bytes, up to the first payload that is sent apart.
     fn write_once(&self, stream: &impl Sink) -> io::Result<usize> {
         type Bytes<'a> = Option<(MutexGuard<'a, Memory>, usize)>;
         let mut payloads: [Bytes<'_>; REPLIES_MAX] = array::from_fn(|_| None);
         let mut replies = 0;
-        let mut pages = false;
+        let mut apart = false;
         for (bytes, payload) in payloads.iter_mut().zip(self.replies.payloads()) {
             replies += 1;
             if let Some(payload) = payload {
                 let mut memory = lock_buffer(&payload.buffer);
-                pages = memory.pages().is_some();
-                *bytes = Some((memory, payload.len)).filter(|_| !pages);
+                apart = Apart::of(&mut memory, payload.len, stream).is_some();
+                *bytes = Some((memory, payload.len)).filter(|_| !apart);
             }
-            if pages {
+            if apart {
                 break;
             }
         }
@@ -176,7 +221,7 @@ impl Outbox {
         let bytes = payloads[..replies].iter().map(Option::as_ref);
         let bytes = bytes.map(|it| it.and_then(|(memory, len)| memory.own()?.get(..*len)));
         let count = self.replies.gather(bytes, &mut pieces);
-        stream.send(&pieces[..count], pages)
+        stream.send(&pieces[..count], apart)
     }
 
     fn advance(&mut self, count: usize, sent: &mut Vec<SlotId>) {
@@ -202,6 +247,7 @@ mod tests {
         taken: RefCell<Vec<u8>>,
         size: usize,
         blocked: Cell<bool>,
+        in_place_min: usize,
     }
 
     impl Sink for Slow {
@@ -222,12 +268,23 @@ mod tests {
         fn send_pages(&self, _: &mut Pages, _: usize) -> io::Result<usize> {
             unreachable!("there are none")
         }
+
+        fn takes_in_place(&self, len: usize) -> bool {
+            len >= self.in_place_min
+        }
+
+        fn send_in_place(&self, bytes: &mut [u8]) -> io::Result<usize> {
+            let sent = self.send(&[IoSlice::new(bytes)], false)?;
+            // They are not needed any more.
+            bytes[..sent].fill(0);
+            Ok(sent)
+        }
     }
 
     #[test]
     fn replies_go_out_in_order_and_free_their_slots() {
         let slots = Slots::new(1 << 20);
-        for size in [1, 7, 1000, 1 << 20] {
+        for (size, in_place_min) in [(1, 501), (7, 400), (1000, 1), (1000, 501), (1 << 20, 501)] {
             let mut outbox = Outbox::default();
             let mut expected = Vec::new();
             for number in 0..40u8 {
@@ -249,6 +306,7 @@ mod tests {
                 taken: RefCell::default(),
                 size,
                 blocked: Cell::new(false),
+                in_place_min,
             };
             let (mut sent, mut counts) = (Vec::new(), HostCounts::default());
             while !outbox.is_empty() {
