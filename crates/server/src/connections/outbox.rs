@@ -16,8 +16,8 @@ const REPLIES_MAX: usize = 16;
 /// How many empty head buffers are kept for reuse, over all connections together.
 const SPARE_MAX: usize = 64;
 
-/// Bytes of a payload from which on it is encrypted where it lies, and sent by itself. Shorter ones are
-/// copied together with what is sent beside them.
+/// Bytes of a payload from which on it is encrypted where it lies, and sent by itself. Shorter ones
+/// are copied together with what is sent beside them.
 const IN_PLACE_MIN: usize = 32 << 10;
 
 thread_local! {
