@@ -41,6 +41,22 @@ check "it goes on after the first" grep -qx "make check: 2 of 3 parts failed; .*
 check "it names the test at its end" grep -qx "      test frame::tests::planted" <(tail -n 4 "$WORK/out")
 check "and what was not compiled" grep -q "tidegate-wire" <(tail -n 4 "$WORK/out")
 
+note "a part that runs beside another"
+mkdir -p "$WORK/tree/tools" "$WORK/tree/tests"
+cp "$REPO/tools/parts" "$WORK/tree/tools/"
+for name in cargo make; do printf '#!/bin/bash\n' > "$WORK/bin/$name"; done
+for name in tools/licences tests/run; do printf '#!/bin/bash\necho in %s\n' "$name" > "$WORK/tree/$name"; done
+printf '#!/bin/bash\necho "a figure: 4%% off"\nexit 1\n' > "$WORK/tree/tools/instructions"
+chmod +x "$WORK"/bin/* "$WORK"/tree/t*/*
+code=0
+PATH=$WORK/bin:$PATH CARGO_TARGET_DIR=$WORK/target "$WORK/tree/tools/parts" test > "$WORK/out" || code=$?
+check "its failure fails all" test $code = 1
+check "and is the only one" grep -q "^make test: 1 of [0-9]* parts failed" "$WORK/out"
+check "it is named at the end" grep -q "^  instruction counts" <(tail -n 2 "$WORK/out")
+check "with what it said" grep -qx "      a figure: 4% off" <(tail -n 1 "$WORK/out")
+check "which is printed behind the other part's" \
+  grep -q "in tests/run.*a figure: 4% off" <(tr '\n' ' ' < "$WORK/out")
+
 note "new files of a cluster's bed whose inodes leave a seat out for long"
 # Inode 3399841 and the eleven after it lie with two seats of three.
 cat > "$WORK/seats.py" <<'END'
