@@ -15,8 +15,10 @@ mod data_requests;
 mod effective_shares;
 pub(crate) mod holdings;
 mod ill;
+mod name_queues;
 mod open_files;
 mod operation_jobs;
+mod parked;
 mod permissions;
 mod pool;
 mod reached;
@@ -44,9 +46,11 @@ use counters::Counters;
 use data_requests::SerialTransfers;
 use effective_shares::EffectiveShares;
 use ill::BackEnd;
+use name_queues::NameQueues;
 use open_files::OpenFiles;
-use operation_jobs::NameQueues;
+use parked::Parked;
 use pool::{Pool, Room};
+pub use receive::is_scheduled;
 use receive::{Key, Pending};
 use seat_gate::Seats;
 use seat_loss::Lease;
@@ -79,8 +83,7 @@ pub struct Forwarder {
     scheduler_wakes: Option<Time>,
     /// When the host last finished a batch.
     io_finished_at: Time,
-    /// Data requests for which the scheduler had no room, in order of arrival.
-    parked: VecDeque<Key>,
+    parked: Parked,
     serial_transfers: SerialTransfers,
     batch: Vec<tidegate_sched::Request>,
     spare_ids: Vec<Vec<u64>>,
@@ -171,7 +174,7 @@ impl Forwarder {
             queued_max: options.queued_max,
             scheduler_wakes: None,
             io_finished_at: Time(0),
-            parked: VecDeque::new(),
+            parked: Parked::default(),
             serial_transfers: SerialTransfers::default(),
             batch: Vec::new(),
             spare_ids: Vec::new(),

@@ -33,7 +33,7 @@ pub mod share_rules;
 mod tests;
 
 pub use back_end_files::{Access, Errno, Files};
-pub use forwarder::Forwarder;
+pub use forwarder::{Forwarder, is_scheduled};
 pub use host::*;
 pub use peer::Peer;
 pub use printable::Printable;

@@ -117,7 +117,7 @@ impl Forwarder {
 
     fn queue_extents(&mut self, key: Key, extents_len: usize, busy: u32) {
         if self.scheduler.queued() + busy > self.queued_max || !self.parked.is_empty() {
-            return self.parked.push_back(key);
+            return self.park(key);
         }
         self.schedule_data(key, extents_len, busy);
     }
@@ -159,7 +159,7 @@ impl Forwarder {
     /// Hands a whole-file operation to the scheduler.
     pub(super) fn begin_whole(&mut self, key: Key) {
         if self.scheduler.queued() + 1 > self.queued_max || !self.parked.is_empty() {
-            return self.parked.push_back(key);
+            return self.park(key);
         }
         self.schedule_whole(key);
     }
@@ -221,14 +221,19 @@ impl Forwarder {
         (1 + extents.rest.len(), filled.count() as u32)
     }
 
+    /// Lets a request wait until the scheduler has room.
+    fn park(&mut self, key: Key) {
+        self.parked.push(self.requests[key].user, key);
+    }
+
     /// Hands parked requests to the scheduler, which has room again.
     pub(super) fn unpark(&mut self) {
-        while let Some(key) = self.parked.front().copied() {
+        while let Some(key) = self.parked.front() {
             let (extents_len, busy) = self.extents_of(key);
             if self.scheduler.queued() + busy > self.queued_max {
                 return;
             }
-            self.parked.pop_front();
+            self.parked.pop();
             match extents_len {
                 0 => self.schedule_whole(key),
                 _ => self.schedule_data(key, extents_len, busy),

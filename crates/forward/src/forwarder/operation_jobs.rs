@@ -1,55 +1,12 @@
 //! Operations that do not pass the scheduler: the forwarder executes some on its own tables, and
 //! the host executes the others as jobs. Those that change names keep an order.
 
+use super::name_queues::Directories;
 use super::receive::{Dispatch, Key};
 use super::{Forwarder, Running};
 use crate::back_end_files::Access;
 use crate::host::Job;
-use alloc::collections::{BTreeMap, VecDeque};
 use tidegate_wire::{FileUse, Handle, Op, OpKind, Outcome, Status};
-
-/// For each directory a queue of the requests that change its names, in order of arrival. A request
-/// is in the queue of each of its directories, and runs when it is the first in all of them. Since
-/// all queues are in order of arrival, no request waits for a later one.
-#[derive(Default)]
-pub(super) struct NameQueues {
-    queues: BTreeMap<Handle, VecDeque<Key>>,
-}
-
-type Directories = (Handle, Option<Handle>);
-
-impl NameQueues {
-    /// Queues a request; true if it may run now.
-    fn enter(&mut self, key: Key, (one, other): Directories) -> bool {
-        self.queues.entry(one).or_default().push_back(key);
-        if let Some(other) = other {
-            self.queues.entry(other).or_default().push_back(key);
-        }
-        self.is_first(key, (one, other))
-    }
-
-    fn is_first(&self, key: Key, (one, other): Directories) -> bool {
-        let first = |directory: Handle| {
-            self.queues.get(&directory).and_then(|queue| queue.front()) == Some(&key)
-        };
-        first(one) && other.is_none_or(first)
-    }
-
-    /// Removes a request that has run. Returns the requests that may run now.
-    fn leave(&mut self, key: Key, (one, other): Directories) -> [Option<Key>; 2] {
-        [Some(one), other].map(|directory| {
-            let directory = directory?;
-            let queue = self.queues.get_mut(&directory)?;
-            let first = queue.pop_front();
-            assert!(first == Some(key), "only the first of a directory runs");
-            let next = queue.front().copied();
-            if next.is_none() {
-                self.queues.remove(&directory);
-            }
-            next
-        })
-    }
-}
 
 impl Forwarder {
     /// Executes an operation on the forwarder's own tables.
@@ -77,8 +34,9 @@ impl Forwarder {
     }
 
     pub(super) fn begin_names(&mut self, key: Key) {
-        let directories = directories(self.requests[key].op()).expect("its dispatch says so");
-        if self.names.enter(key, directories) {
+        let pending = &self.requests[key];
+        let directories = directories(pending.op()).expect("its dispatch says so");
+        if self.names.enter(key, pending.user, directories) {
             self.begin_operation(key);
         }
     }
@@ -152,7 +110,9 @@ impl Forwarder {
                     directories(self.requests[key].op()).expect("its dispatch says so");
                 let next = self.names.leave(key, directories);
                 self.answer(key, result);
-                self.begin_next_names(next);
+                next.into_iter()
+                    .flatten()
+                    .for_each(|next| self.begin_operation(next));
             }
             Dispatch::Open => self.open_finished(key, result),
             Dispatch::Data(_) | Dispatch::ResolvePath | Dispatch::BackEnd | Dispatch::Local => {
@@ -160,22 +120,10 @@ impl Forwarder {
             }
         }
     }
-
-    fn begin_next_names(&mut self, [one, other]: [Option<Key>; 2]) {
-        for key in [one, other.filter(|other| Some(*other) != one)]
-            .into_iter()
-            .flatten()
-        {
-            let directories = directories(self.requests[key].op()).expect("its dispatch says so");
-            if self.names.is_first(key, directories) {
-                self.begin_operation(key);
-            }
-        }
-    }
 }
 
 /// The directories whose names an operation changes.
-fn directories(op: &Op) -> Option<(Handle, Option<Handle>)> {
+fn directories(op: &Op) -> Option<Directories> {
     let names = |file: &(Handle, FileUse)| file.1 == FileUse::Names;
     let [one, other] = op.files().map(|file| file.filter(names));
     let (one, _) = one?;

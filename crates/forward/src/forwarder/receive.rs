@@ -403,3 +403,8 @@ impl Dispatch {
         }
     }
 }
+
+/// Whether operations of this kind run when the scheduler says so, and not as they come.
+pub fn is_scheduled(op: &Op) -> bool {
+    matches!(Dispatch::of(op), Dispatch::Data(_) | Dispatch::WholeFile)
+}

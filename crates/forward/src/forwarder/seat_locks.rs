@@ -126,8 +126,7 @@ impl Forwarder {
             seat.waiting.remove(at);
             return true;
         }
-        if let Some(at) = self.parked.iter().position(|waits| *waits == key) {
-            self.parked.remove(at);
+        if self.parked.remove(pending.user, key) {
             return true;
         }
         if pending.serial_chunk && self.serial_transfers.cancel(pending) {

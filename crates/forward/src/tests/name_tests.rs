@@ -92,3 +92,32 @@ fn a_rename_waits_for_both_directories_and_none_waits_in_a_circle() {
     let expected: Vec<ConnId> = testers[..5].iter().map(|tester| tester.conn).collect();
     assert_eq!(order, expected);
 }
+
+#[test]
+fn a_change_behind_many_of_another_user_runs_after_one_of_them() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    (config.sessions_max, config.sessions_of_user_max) = (100, 50);
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    let mut flooding: Vec<Tester> = (1..=40)
+        .map(|id| Tester::of(&mut host, id, peer(7)))
+        .collect();
+    let mut other = Tester::of(&mut host, 100, peer(8));
+    host.hold_jobs = true;
+    let root = other.root();
+    for tester in &mut flooding {
+        tester.send(&mut host, create(root, "flood", false), &[]);
+    }
+    other.send(&mut host, create(root, "other", false), &[]);
+    let mut ran = 0;
+    while !host.replies.iter().any(|(conn, ..)| *conn == other.conn) {
+        host.run_job();
+        ran += 1;
+    }
+    assert!(ran <= 2, "{ran} changes ran before");
+    while !host.jobs.is_empty() {
+        host.run_job();
+    }
+    assert_eq!(host.replies.len(), 41);
+}
