@@ -20,12 +20,12 @@ check: ## format, lints and unit tests, in under 3 minutes
 
 test: ## everything that a change has to pass, as CI runs it; names at its end what failed
 	@tools/need test fsx pjdfstest
-	-@tools/need mpich-tests
+	-@tools/need mpich-tests applications
 	@tools/parts test
 
 test-long: ## 5,000 seeds of the fault test, the long runs of every end-to-end suite, fuzzing (hours)
 	@tools/need test-long fsx pjdfstest cargo-deny
-	-@tools/need mpich-tests
+	-@tools/need mpich-tests applications
 	@tools/parts test-long
 
 bench: ## write the tables of docs/performance.md and docs/overlap.md from this machine

@@ -131,7 +131,7 @@ def test_threads(site, mpi):
 @pytest.mark.parametrize("how", ["missing", "full"])
 def test_opens_that_fail_on_one_rank(site, mpi, how):
     """No rank keeps descriptors of them."""
-    said = site.shimmed(mpi, 3, site.built(mpi, "failing"), site.up.mount / "failing", how)
+    said = site.shimmed(mpi, 2, site.built(mpi, "failing"), site.up.mount / "failing", how)
     assert "all right" in said, said
 
 
