@@ -8,6 +8,7 @@
 //! reports, changes of policy, listeners that had failed, and the order to stop.
 
 mod admission;
+mod settling;
 mod waker;
 
 use crate::adapters::gossip::Gossip;
@@ -107,6 +108,8 @@ pub struct ForwarderLoop {
     admission: Admission,
     storage: Box<dyn Storage>,
     completions: Vec<Completion>,
+    /// Whether commands of the forwarder, or results, are left for the next pass.
+    unsettled: bool,
     seats: SeatKeeper,
     policy_changes: PolicyChanges,
     gossip: Gossip,
@@ -168,6 +171,7 @@ impl ForwarderLoop {
             admission: Admission::new(parts.slots, parts.jitter, parts.kill_at_request),
             storage: parts.storage,
             completions: Vec::new(),
+            unsettled: false,
             seats: parts.seats,
             policy_changes: parts.policy_changes,
             gossip: parts.gossip,
@@ -319,7 +323,10 @@ impl ForwarderLoop {
     }
 
     /// How long the poller may sleep at most.
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&mut self) -> Option<Duration> {
+        if std::mem::take(&mut self.unsettled) {
+            return Some(Duration::ZERO);
+        }
         // One more round after the last connection has closed.
         let scan =
             !self.shard.is_empty() || self.trim.is_due() || self.storage.counts().pending > 0;
@@ -441,51 +448,6 @@ impl ForwarderLoop {
             }
             ToLoop::Flushed => self.ports.flushed(),
         }
-    }
-
-    /// Carries out the forwarder's commands and has replies sent, until nothing more follows from
-    /// them.
-    fn settle(&mut self) {
-        loop {
-            let mut went_on = false;
-            while let Some(output) = self.forwarder.poll(self.now) {
-                self.perform(output);
-                went_on = true;
-            }
-            self.storage.flush();
-            went_on |= self.take_completions();
-            self.ports.hand_over();
-            self.shard.take(self.ports.for_own());
-            self.shard.flush();
-            went_on |= self.take_from_own();
-            went_on |= self.admit_waiting();
-            if !went_on {
-                return;
-            }
-        }
-    }
-
-    /// Reports the ended jobs to the forwarder. True if there were any.
-    fn take_completions(&mut self) -> bool {
-        self.storage.completions(&mut self.completions);
-        if self.storage.failure().is_some() {
-            // Another forwarder may report these jobs instead; the loop ends after this pass.
-            self.completions.clear();
-            return false;
-        }
-        let ended = !self.completions.is_empty();
-        if ended {
-            // Some jobs have run on this thread and taken time.
-            self.tick();
-        }
-        let mut completions = std::mem::take(&mut self.completions);
-        for Completion { job, result } in completions.drain(..) {
-            if let Some(output) = self.forwarder.finished(self.now, job, result) {
-                self.perform(output);
-            }
-        }
-        self.completions = completions;
-        ended
     }
 
     fn perform(&mut self, output: Output) {

@@ -10,6 +10,7 @@ mod cache_gate;
 pub mod emulated;
 pub mod faults;
 pub mod fence;
+mod job_queue;
 pub(crate) mod ofd;
 pub mod pages;
 pub mod pool;
@@ -41,6 +42,8 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 pub struct Completion {
     /// The job.
     pub job: JobId,
+    /// Whose turn it took.
+    asker: job_queue::Asker,
     /// Its result.
     pub result: JobResult,
 }

@@ -34,7 +34,6 @@ pub enum EmulatedError {
 /// A thread pool behind an emulated device.
 pub struct Emulated {
     pool: ThreadPool,
-    done: Arc<CompletionQueue>,
     device: Device,
     mapping: Mapping,
     layout: Layout,
@@ -93,7 +92,6 @@ impl Emulated {
         };
         Ok(Emulated {
             pool,
-            done,
             device: model,
             mapping: Mapping::with_unit(device.capacity_bytes(), 0, device.unit_bytes()),
             layout,
@@ -147,7 +145,7 @@ impl Storage for Emulated {
     }
 
     fn completions(&mut self, into: &mut Vec<Completion>) {
-        self.done.take(into);
+        self.pool.completions(into);
     }
 
     fn depth(&self) -> u32 {

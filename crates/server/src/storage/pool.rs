@@ -1,6 +1,8 @@
 //! The thread pool: a bounded queue of jobs, threads that execute them, and a queue of completions.
+//! Who comes next, the queue decides (`job_queue.rs`).
 
 use super::batch::{self, Meter, Route};
+use super::job_queue::{Asker, JobQueue};
 use super::pages;
 use super::posix::dead::DeadMount;
 use super::posix::{Ends, give_up_reserves};
@@ -8,7 +10,6 @@ use super::raw_bytes;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
 use crate::lock::lock;
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -61,8 +62,9 @@ pub(super) struct CompletionQueue {
 struct Shared {
     queue: Mutex<Queue>,
     ready: Condvar,
-    /// The number of queued jobs, for a thread that looks without taking the lock.
-    queued: AtomicUsize,
+    /// The number of queued jobs that may be taken, for a thread that looks without taking the
+    /// lock.
+    open: AtomicUsize,
     queued_max: usize,
     slots: Slots,
     /// For looking at the state of the export.
@@ -79,9 +81,8 @@ struct Shared {
     zero: Instant,
 }
 
-#[derive(Default)]
 struct Queue {
-    jobs: VecDeque<(JobId, Job)>,
+    jobs: JobQueue<(JobId, Job)>,
     /// Whether a thread is about to take a job, so that no thread need be woken for it.
     looking: bool,
     closed: bool,
@@ -148,9 +149,13 @@ impl ThreadPool {
     ) -> std::io::Result<ThreadPool> {
         let depth = options.threads.max(1);
         let shared = Arc::new(Shared {
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue {
+                jobs: JobQueue::new(depth as usize),
+                looking: false,
+                closed: false,
+            }),
             ready: Condvar::new(),
-            queued: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
             queued_max: options.queued_max,
             slots: slots.clone(),
             files: files.clone(),
@@ -198,7 +203,8 @@ impl Storage for ThreadPool {
             && let Some(result) = cached_reads.try_read(&self.shared, &work)
         {
             self.shared.pending.fetch_sub(1, Ordering::Relaxed);
-            self.done.push_quietly(Completion { job, result });
+            let asker = Asker::Scheduler;
+            self.done.push_quietly(Completion { job, asker, result });
             return;
         }
         let mut queue = lock(&self.shared.queue);
@@ -206,22 +212,25 @@ impl Storage for ThreadPool {
         if queue.closed || (queue.jobs.len() >= self.shared.queued_max && !may_wait) {
             drop(queue);
             let refused = work.refused().result(Errno::EAGAIN);
-            self.shared.report(job, refused);
+            // Nobody has taken it.
+            self.shared.report(job, Asker::Scheduler, refused);
             return;
         }
-        queue.jobs.push_back((job, work));
-        self.shared
-            .queued
-            .store(queue.jobs.len(), Ordering::Relaxed);
-        let taken = queue.jobs.len() == 1 && queue.looking;
+        let may_run = queue.jobs.push(Asker::of(&work), (job, work));
+        let open = queue.jobs.open();
+        self.shared.open.store(open, Ordering::Relaxed);
+        let taken = open == 1 && queue.looking;
         drop(queue);
-        if !taken {
+        // A job that may not run yet is taken by the thread that ends the one before it.
+        if may_run && !taken {
             self.shared.ready.notify_one();
         }
     }
 
     fn completions(&mut self, into: &mut Vec<Completion>) {
+        let before = into.len();
         self.done.take(into);
+        self.shared.seen(&into[before..]);
     }
 
     fn depth(&self) -> u32 {
@@ -262,7 +271,10 @@ impl Storage for ThreadPool {
     }
 
     fn shutdown(&mut self) {
-        lock(&self.shared.queue).closed = true;
+        let mut queue = lock(&self.shared.queue);
+        queue.closed = true;
+        queue.jobs.close();
+        drop(queue);
         self.shared.ready.notify_all();
         for thread in self.threads.drain(..) {
             // Jobs that panic are caught; a thread itself does not.
@@ -284,7 +296,9 @@ impl Shared {
             tracing::warn!(%error, "writes may use what file systems reserve for root");
         }
         let mut spin = Spin::default();
-        while let Some((job, work)) = self.next(&mut spin) {
+        let mut before = None;
+        while let Some((asker, (job, work))) = self.next(before, &mut spin) {
+            before = Some(asker);
             let failed = work.refused();
             let now = u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(IDLE);
             self.began[number].store(now, Ordering::Relaxed);
@@ -302,25 +316,28 @@ impl Shared {
             };
             self.dead.look(&files, &self.faults, &result);
             self.began[number].store(IDLE, Ordering::Relaxed);
-            self.report(job, result);
+            self.report(job, asker, result);
         }
     }
 
-    /// Waits for the next job and takes it. Of the threads without a job, the one that worked last
-    /// looks for a moment before it sleeps.
-    fn next(&self, spin: &mut Spin) -> Option<(JobId, Job)> {
+    /// Waits for the next job and takes it; `before` is whose job the thread had. Of the threads
+    /// without a job, the one that worked last looks for a moment before it sleeps.
+    fn next(&self, before: Option<Asker>, spin: &mut Spin) -> Option<(Asker, (JobId, Job))> {
         let mut queue = lock(&self.queue);
+        if let Some(asker) = before {
+            queue.jobs.ended(asker);
+        }
         let mut looked = false;
         loop {
-            let next = queue.jobs.pop_front();
-            self.queued.store(queue.jobs.len(), Ordering::Relaxed);
+            let next = queue.jobs.take();
+            self.open.store(queue.jobs.open(), Ordering::Relaxed);
             match next {
                 Some(next) => return Some(next),
                 None if queue.closed => return None,
                 None if !looked && !queue.looking => {
                     (looked, queue.looking) = (true, true);
                     drop(queue);
-                    let has_come = || self.queued.load(Ordering::Relaxed) > 0;
+                    let has_come = || self.open.load(Ordering::Relaxed) > 0;
                     spin.look(Duration::MAX, has_come);
                     queue = lock(&self.queue);
                     queue.looking = false;
@@ -333,9 +350,26 @@ impl Shared {
         }
     }
 
-    fn report(&self, job: JobId, result: JobResult) {
+    fn report(&self, job: JobId, asker: Asker, result: JobResult) {
         self.pending.fetch_sub(1, Ordering::Relaxed);
-        (self.sink)(Completion { job, result });
+        (self.sink)(Completion { job, asker, result });
+    }
+
+    /// Lets users' jobs that waited for these results run.
+    fn seen(&self, completions: &[Completion]) {
+        let of_user = |asker: &Asker| matches!(asker, Asker::User(_));
+        let askers = completions.iter().map(|completion| completion.asker);
+        let mut askers = askers.filter(of_user).peekable();
+        if askers.peek().is_none() {
+            return;
+        }
+        let mut queue = lock(&self.queue);
+        let before = queue.jobs.open();
+        askers.for_each(|asker| queue.jobs.seen(asker));
+        let open = queue.jobs.open();
+        self.open.store(open, Ordering::Relaxed);
+        drop(queue);
+        (before..open).for_each(|_| self.ready.notify_one());
     }
 
     fn run(&self, files: &mut PosixFiles, work: Job) -> JobResult {

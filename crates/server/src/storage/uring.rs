@@ -14,6 +14,7 @@ mod writers;
 pub use ring::UringRefused;
 
 use super::cache_gate::Pass;
+use super::job_queue::Asker;
 use super::pool::{CompletionQueue, Sink};
 use super::posix::Direct;
 use super::slots::SlotBuffer;
@@ -257,7 +258,8 @@ impl Uring {
                 self.faults.effect("write");
             }
             let (job, result) = (task.job, result(task.results, task.began));
-            self.ended.push(Completion { job, result });
+            let asker = Asker::Scheduler;
+            self.ended.push(Completion { job, asker, result });
             return;
         }
         let parts = task.again.iter().map(|&part| task.parts[part].clone());
@@ -356,7 +358,8 @@ impl Storage for Uring {
                     writer,
                 };
                 let result = work.refused().result(Errno::EAGAIN);
-                self.done.push(Completion { job, result });
+                let asker = Asker::Scheduler;
+                self.done.push(Completion { job, asker, result });
             }
             Some(plan) => self.start(job, handle, direction, (parts, writer), plan),
             None => {
@@ -385,7 +388,7 @@ impl Storage for Uring {
             self.launch();
         }
         into.append(&mut self.ended);
-        self.done.take(into);
+        self.pool.completions(into);
     }
 
     fn depth(&self) -> u32 {
@@ -428,14 +431,14 @@ fn joined(halves: &Mutex<BTreeMap<JobId, Half>>, completion: Completion) -> Comp
         return completion;
     };
     let mut results = half.results;
-    if let JobResult::Io { parts, .. } = completion.result {
+    if let JobResult::Io { parts, .. } = &completion.result {
         for (part, done) in half.again.into_iter().zip(parts) {
-            results[part] = done;
+            results[part] = *done;
         }
     }
     Completion {
-        job: completion.job,
         result: result(results, half.began),
+        ..completion
     }
 }
 

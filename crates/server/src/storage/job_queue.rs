@@ -1,0 +1,243 @@
+//! The jobs that wait for a storage thread, by turns of users, so that one who asks much keeps
+//! nobody else waiting for long.
+//!
+//! Each user has a line of jobs in order of arrival, and so has the forwarder itself. The lines
+//! have turns of one job. A user's jobs never take all threads: one is left for others, because a
+//! job takes as long as the back end likes. Nor do they run while the forwarder's loop has many
+//! results of theirs to look at, behind which those of others would wait. What the scheduler has
+//! let through is not of a user here. It keeps the scheduler's order, and takes turns with all
+//! lines together; how much of it there is at once, the scheduler decides.
+
+use std::collections::{BTreeMap, VecDeque};
+use tidegate_forward::{Job, is_scheduled};
+
+/// The most results of one user that wait for the forwarder's loop, beside one of each thread that
+/// works for that user.
+const RESULTS_MAX: usize = 8;
+
+/// Lines without jobs that are kept, because their users often ask again.
+const IDLE_KEPT: usize = 64;
+
+/// The jobs for which the memory of an empty line is kept.
+const ROOM_KEPT: usize = 256;
+
+/// Whose turn a job takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Asker {
+    /// The scheduler has decided that it is the job's turn.
+    Scheduler,
+    /// Root, or the forwarder itself.
+    Own,
+    /// Another user.
+    User(u32),
+}
+
+impl Asker {
+    pub(super) fn of(work: &Job) -> Asker {
+        match work {
+            Job::Io { .. } => Asker::Scheduler,
+            Job::Op { op, .. } if is_scheduled(op) => Asker::Scheduler,
+            Job::Op { caller, .. } => match caller {
+                Some(caller) if caller.uid != 0 => Asker::User(caller.uid),
+                Some(_) | None => Asker::Own,
+            },
+            Job::Resolve { .. } | Job::Closed { .. } | Job::Persist { .. } | Job::Refused(_) => {
+                Asker::Own
+            }
+        }
+    }
+}
+
+/// The jobs that wait, and the number of those that run.
+pub(super) struct JobQueue<T> {
+    scheduled: VecDeque<T>,
+    /// The lines of all others. Those that have nothing at the moment are dropped when there are
+    /// many.
+    lines: BTreeMap<Asker, Line<T>>,
+    /// The lines that have a job which may be taken. The first has the next turn.
+    turns: VecDeque<Asker>,
+    /// Whether the last job was one of the scheduler.
+    was_scheduled: bool,
+    /// The jobs that wait.
+    len: usize,
+    /// How many of them may be taken at once.
+    open: usize,
+    of_user: Bounds,
+    /// So many lines there may be before those without jobs are dropped.
+    lines_max: usize,
+}
+
+struct Line<T> {
+    jobs: VecDeque<T>,
+    running: usize,
+    /// Those that run, and those whose results the forwarder's loop has not seen.
+    unseen: usize,
+}
+
+/// The most jobs of one line.
+#[derive(Clone, Copy)]
+struct Bounds {
+    running: usize,
+    unseen: usize,
+}
+
+impl Bounds {
+    const NONE: Bounds = Bounds {
+        running: usize::MAX,
+        unseen: usize::MAX,
+    };
+}
+
+impl<T> Line<T> {
+    /// How many of the jobs that wait may be taken.
+    fn open(&self, bounds: Bounds) -> usize {
+        let running = bounds.running - self.running;
+        let unseen = bounds.unseen - self.unseen;
+        self.jobs.len().min(running).min(unseen)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.running == 0 && self.unseen == 0
+    }
+}
+
+impl<T> JobQueue<T> {
+    /// A queue for so many threads, at least 1.
+    pub(super) fn new(threads: usize) -> JobQueue<T> {
+        let running = threads.saturating_sub(1).max(1);
+        JobQueue {
+            scheduled: VecDeque::new(),
+            lines: BTreeMap::new(),
+            turns: VecDeque::new(),
+            was_scheduled: false,
+            len: 0,
+            open: 0,
+            of_user: Bounds {
+                running,
+                unseen: running + RESULTS_MAX,
+            },
+            lines_max: IDLE_KEPT,
+        }
+    }
+
+    /// The jobs that wait.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many jobs may be taken at once.
+    pub(super) fn open(&self) -> usize {
+        self.open
+    }
+
+    fn bounds(&self, asker: Asker) -> Bounds {
+        match asker {
+            Asker::Scheduler | Asker::Own => Bounds::NONE,
+            Asker::User(_) => self.of_user,
+        }
+    }
+
+    /// Changes a line and gives it a turn, if one of its jobs may be taken since. The scheduler has
+    /// no line.
+    fn change(&mut self, asker: Asker, change: impl FnOnce(&mut Line<T>)) {
+        let bounds = self.bounds(asker);
+        let Some(line) = self.lines.get_mut(&asker) else {
+            return;
+        };
+        let before = line.open(bounds);
+        change(line);
+        let after = line.open(bounds);
+        self.open = self.open - before + after;
+        if before == 0 && after > 0 {
+            self.turns.push_back(asker);
+        }
+    }
+
+    /// Adds a job. False if it cannot be taken before another one of the same user has ended.
+    pub(super) fn push(&mut self, asker: Asker, job: T) -> bool {
+        self.len += 1;
+        if asker == Asker::Scheduler {
+            self.scheduled.push_back(job);
+            self.open += 1;
+            return true;
+        }
+        if self.lines.len() >= self.lines_max && !self.lines.contains_key(&asker) {
+            self.drop_idle();
+        }
+        self.lines.entry(asker).or_insert_with(|| Line {
+            jobs: VecDeque::new(),
+            running: 0,
+            unseen: 0,
+        });
+        let before = self.open;
+        self.change(asker, |line| line.jobs.push_back(job));
+        self.open > before
+    }
+
+    /// Takes the next job, if there is one that may run. [`JobQueue::ended`] and then
+    /// [`JobQueue::seen`] must follow.
+    pub(super) fn take(&mut self) -> Option<(Asker, T)> {
+        let first = match self.was_scheduled && !self.turns.is_empty() {
+            true => None,
+            false => self.scheduled.pop_front(),
+        };
+        let taken = match first {
+            Some(job) => (Asker::Scheduler, job),
+            None => self.take_of_line()?,
+        };
+        self.was_scheduled = taken.0 == Asker::Scheduler;
+        self.len -= 1;
+        self.open -= 1;
+        Some(taken)
+    }
+
+    fn take_of_line(&mut self) -> Option<(Asker, T)> {
+        let asker = self.turns.pop_front()?;
+        let bounds = self.bounds(asker);
+        let line = self.lines.get_mut(&asker)?;
+        let job = line.jobs.pop_front()?;
+        line.running += 1;
+        line.unseen += 1;
+        if line.open(bounds) > 0 {
+            self.turns.push_back(asker);
+        }
+        if line.jobs.is_empty() && line.jobs.capacity() > ROOM_KEPT {
+            line.jobs = VecDeque::new();
+        }
+        Some((asker, job))
+    }
+
+    /// Notes that a job which was taken has ended.
+    pub(super) fn ended(&mut self, asker: Asker) {
+        self.change(asker, |line| line.running -= 1);
+    }
+
+    /// Notes that the forwarder's loop has the result of a job which was taken. It may do so before
+    /// the thread says that the job has ended.
+    pub(super) fn seen(&mut self, asker: Asker) {
+        self.change(asker, |line| line.unseen -= 1);
+    }
+
+    /// From now on every job may be taken, because nobody looks at results any more.
+    pub(super) fn close(&mut self) {
+        let before = std::mem::replace(&mut self.of_user, Bounds::NONE);
+        for (asker, line) in &self.lines {
+            if let Asker::User(_) = asker {
+                let (before, after) = (line.open(before), line.open(Bounds::NONE));
+                self.open = self.open - before + after;
+                if before == 0 && after > 0 {
+                    self.turns.push_back(*asker);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn drop_idle(&mut self) {
+        self.lines.retain(|_, line| !line.is_idle());
+        self.lines_max = (2 * self.lines.len()).max(IDLE_KEPT);
+    }
+}
+
+#[cfg(test)]
+mod tests;
