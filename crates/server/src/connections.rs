@@ -117,6 +117,9 @@ pub enum ToLoop {
     Sent(SlotId),
     /// The connection has ended. Its shard holds none of its requests or payload buffers any more.
     Closed(ConnId),
+    /// The user of this connection has brought as many requests as one may in a turn. The loop
+    /// answers with [`ToShard::Turn`].
+    TurnOver(ConnId),
     /// The shard has sent everything that was queued: its reply to [`ToShard::Flush`].
     Flushed,
 }
@@ -153,6 +156,8 @@ pub enum ToShard {
     Close(ConnId, Box<str>),
     /// End the connection at once, for this reason.
     Cut(ConnId, Box<str>),
+    /// The loop has taken all that users have brought: they may bring more.
+    Turn,
     /// Send [`ToLoop::Flushed`] once no connection has anything left to send.
     Flush,
     /// End the shard's thread.
@@ -170,7 +175,7 @@ pub struct RequestSink {
     pub lines: LogLimit,
     /// The same for who has proved what, so that those lines leave room for trouble.
     pub proofs: LogLimit,
-    /// What each user has brought in this pass.
+    /// What each user has brought in this turn.
     pub turns: Turns,
     /// The rules for all connections.
     pub policy: Arc<ConnectionPolicy>,

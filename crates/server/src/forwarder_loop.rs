@@ -446,6 +446,10 @@ impl ForwarderLoop {
                     self.tell(Input::Closed { conn });
                 }
             }
+            ToLoop::TurnOver(conn) => {
+                // The shard has told nothing of the connection since, so the connection is known.
+                self.ports.tell(conn, ToShard::Turn);
+            }
             ToLoop::Flushed => self.ports.flushed(),
         }
     }

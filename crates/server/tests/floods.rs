@@ -195,3 +195,31 @@ fn payload_below_the_least_rate_ends_the_session() {
     });
     good.check_alive();
 }
+
+#[test]
+fn everything_is_answered_to_one_who_asks_for_many_turns_at_once() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new("turns");
+    let _running = start(&scratch, |_| {});
+    let mut peers: Vec<Peer> = (0..8)
+        .map(|_| Peer::unix_as(&scratch.socket(), FLOODER).greet())
+        .collect();
+    let mut other = Peer::unix_as(&scratch.socket(), OTHER).greet();
+    for _ in 0..20 {
+        for peer in &mut peers {
+            let handle = peer.root();
+            let frames: Vec<Vec<u8>> = (0..30)
+                .map(|_| peer.frame(Op::Getattr { handle }, &[]))
+                .collect();
+            peer.send(&frames.concat()).expect("the socket has room");
+        }
+        other.check_alive();
+        for peer in &mut peers {
+            for _ in 0..30 {
+                assert!(peer.receive().expect("an answer").0.result.is_ok());
+            }
+        }
+    }
+}

@@ -76,6 +76,8 @@ enum Fill {
 pub enum Turn {
     /// The connection may have more to read.
     Again,
+    /// The same, but its user's turn is over.
+    Over,
     /// There is nothing to read until the poller or the forwarder's loop says so.
     Later,
     /// The peer has closed the connection.
@@ -213,7 +215,7 @@ impl Session {
                 return Ok(Turn::Later);
             }
             if sink.turns.is_over(self.turns_of) {
-                return Ok(Turn::Again);
+                return Ok(Turn::Over);
             }
             match self.step().map_err(|error| error.to_string())? {
                 Next::Nothing if self.drained => return Ok(Turn::Later),

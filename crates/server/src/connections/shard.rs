@@ -36,6 +36,8 @@ pub struct Shard {
     pub(super) links: BTreeSet<ConnId>,
     /// Connections that may have something to read, in the order of their turns.
     ready: VecDeque<ConnId>,
+    /// Connections that wait for their user's next turn.
+    over: Vec<ConnId>,
     /// Connections that may continue in this pass, because they now have a payload buffer.
     resumed: VecDeque<ConnId>,
     /// Connections that have something to send.
@@ -56,6 +58,7 @@ impl Shard {
             sessions: BTreeMap::new(),
             links: BTreeSet::new(),
             ready: VecDeque::new(),
+            over: Vec::new(),
             resumed: VecDeque::new(),
             dirty: Vec::new(),
             sent: Vec::new(),
@@ -237,6 +240,10 @@ impl Shard {
                 }
             }
             ToShard::Cut(id, reason) => self.close(id, Some(&reason)),
+            ToShard::Turn => {
+                self.sink.turns.granted();
+                self.ready.extend(self.over.drain(..));
+            }
             ToShard::Flush => self.flush_asked = true,
             ToShard::End => self.ended = true,
         }
@@ -326,11 +333,24 @@ impl Shard {
         match turn {
             Ok(Turn::Later) => {}
             Ok(Turn::Again) => self.mark_ready(id),
+            Ok(Turn::Over) => self.wait_for_turn(id),
             Ok(Turn::End) => return self.close(id, None),
             Err(reason) => return self.close(id, Some(&reason)),
         }
         if to_send {
             self.mark_dirty(id);
+        }
+    }
+
+    /// Lets a connection wait until the loop has taken what its user has brought.
+    fn wait_for_turn(&mut self, id: ConnId) {
+        if let Some(session) = self.sessions.get_mut(&id)
+            && !std::mem::replace(&mut session.in_ready, true)
+        {
+            self.over.push(id);
+            if self.sink.turns.ask() {
+                self.sink.messages.push(ToLoop::TurnOver(id));
+            }
         }
     }
 
