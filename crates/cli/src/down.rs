@@ -1,6 +1,7 @@
 //! `tidegate down`: stops what `tidegate up` started.
 
 use crate::fail::Fail;
+use crate::lock::StateLock;
 use crate::processes::Process;
 use crate::state::StateDir;
 use crate::up;
@@ -10,6 +11,9 @@ use std::time::Duration;
 
 /// Longer than the forwarders' own bound of a drain.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often another `tidegate up` may have come between, before this gives up.
+const ROUNDS_MAX: usize = 16;
 
 /// Unmount and stop the forwarders that `tidegate up` started.
 ///
@@ -25,30 +29,36 @@ impl Down {
     /// Stops them, also when the `tidegate up` that started them is gone.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let state = StateDir::choose(self.state_dir.as_deref());
-        state.enter()?;
-        let process = Process::find(&state.inside(&state.file("up.pid")));
-        if process.is_none() && !state.inside(&state.client_file()).exists() {
+        let is_there = state.enter()?;
+        // Down in the mount, we would keep it busy ourselves. There always is a root.
+        let _ = std::env::set_current_dir("/");
+        let mut killed = Vec::new();
+        let mut found = false;
+        let mut lock = None;
+        for _ in 0..ROUNDS_MAX {
+            if !is_there {
+                break;
+            }
+            // Before the lock, which that process needs to end.
+            if let Some(process) = Process::find(&state.inside(&state.file("up.pid"))) {
+                found = true;
+                // What an earlier one left.
+                up::take_killed(&state);
+                killed.extend(end(&state, &process));
+            }
+            let taken = StateLock::take(&state, "down", up::LOCK_PATIENCE)?;
+            // One that had the lock before us may be up now.
+            if Process::find(&state.inside(&state.file("up.pid"))).is_none() {
+                lock = Some(taken);
+                break;
+            }
+        }
+        let rest = || state.inside(&state.client_file()).exists() || up::is_left(&state);
+        if lock.is_none() || !(found || rest()) {
             let path = state.path().display();
             return Err(Fail::usage(format!(
                 "nothing is up in {path}; see --state-dir"
             )));
-        }
-        // What an earlier one left.
-        up::take_killed(&state);
-        // Down in the mount, we would keep it busy ourselves. There always is a root.
-        let _ = std::env::set_current_dir("/");
-        let mut killed = Vec::new();
-        if let Some(process) = process {
-            // That process says the same, but mostly into its log.
-            let busy = up::Busy::look(&state);
-            if !process.end(PATIENCE) {
-                let seconds = PATIENCE.as_secs();
-                killed.push(format!("`tidegate up`, after {seconds} s"));
-            }
-            killed.extend(up::take_killed(&state));
-            if let (Some(busy), true) = (&busy, killed.is_empty()) {
-                busy.say_free();
-            }
         }
         killed.extend(up::stop(&state));
         up::take_killed(&state);
@@ -57,4 +67,20 @@ impl Down {
             false => Err(Fail::runtime(up::cut_off(&killed))),
         }
     }
+}
+
+/// Ends the `tidegate up` that runs; returns what had to be killed, in words.
+fn end(state: &StateDir, process: &Process) -> Vec<String> {
+    // That process says the same, but mostly into its log.
+    let busy = up::Busy::look(state);
+    let mut killed = Vec::new();
+    if !process.end(PATIENCE) {
+        let seconds = PATIENCE.as_secs();
+        killed.push(format!("`tidegate up`, after {seconds} s"));
+    }
+    killed.extend(up::take_killed(state));
+    if let (Some(busy), true) = (&busy, killed.is_empty()) {
+        busy.say_free();
+    }
+    killed
 }

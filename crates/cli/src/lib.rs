@@ -11,6 +11,7 @@ mod holders;
 pub mod installed;
 mod keys;
 mod lab;
+mod lock;
 mod mount;
 mod names;
 mod policy;

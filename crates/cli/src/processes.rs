@@ -23,12 +23,22 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Starts a program in a process group of its own, so that a Ctrl-C for this command does not reach
 /// it, with its output in a log.
 pub fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Child, Fail> {
+    start_with(program, arguments, log, Stdio::null())
+}
+
+/// The same, with this as its standard input.
+pub fn start_with(
+    program: &Path,
+    arguments: &[String],
+    log: &Path,
+    input: Stdio,
+) -> Result<Child, Fail> {
     let failed = |what: &Path, error| Fail::runtime(format!("{}: {error}", what.display()));
     let output = open_log(log).map_err(|error| failed(log, error))?;
     let errors = output.try_clone().map_err(|error| failed(log, error))?;
     Command::new(program)
         .args(arguments)
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(output)
         .stderr(errors)
         .process_group(0)
@@ -53,6 +63,7 @@ fn open_log(log: &Path) -> std::io::Result<File> {
 /// its number later is meant.
 #[derive(Debug)]
 pub struct Process {
+    pid: Pid,
     handle: OwnedFd,
 }
 
@@ -62,13 +73,23 @@ impl Process {
         let pid = PidFile::holder(pid_file)?;
         let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         // If it holds the lock still, the descriptor is of no process that came after it.
-        (PidFile::holder(pid_file) == Some(pid)).then_some(Process { handle })
+        (PidFile::holder(pid_file) == Some(pid)).then_some(Process { pid, handle })
+    }
+
+    /// The process that has this number now. What is known of it must be looked at afterwards.
+    pub fn of_pid(pid: Pid) -> Option<Process> {
+        let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        Some(Process { pid, handle })
     }
 
     /// A child that was not waited for.
     pub fn of_child(child: &Child) -> Option<Process> {
-        let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
-        Some(Process { handle })
+        Process::of_pid(Pid::from_child(child))
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> Pid {
+        self.pid
     }
 
     /// Asks the process to end, waits, and kills it if it does not end. True if it ended by itself.
@@ -89,7 +110,7 @@ impl Process {
     }
 
     /// Whether it has ended; its parent need not have waited for it.
-    fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         let mut polled = [PollFd::new(&self.handle, PollFlags::IN)];
         matches!(poll(&mut polled, Some(&Timespec::default())), Ok(1))
     }

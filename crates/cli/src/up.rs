@@ -1,14 +1,16 @@
 //! `tidegate up`: a local set of forwarders over one directory, mounted.
 
+pub mod orphans;
 mod plan;
 mod seats;
 mod stop;
 
-pub use stop::{Busy, cut_off, stop, take_killed};
+pub use stop::{Busy, cut_off, is_left, stop, take_killed};
 
 use crate::fail::Fail;
 use crate::installed;
 use crate::keys::KeyFlags;
+use crate::lock::StateLock;
 use crate::processes::{self, Process};
 use crate::state::StateDir;
 use plan::Plan;
@@ -16,11 +18,14 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Child, ExitCode, ExitStatus};
+use std::process::{Child, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// How long forwarders and the mount may take to come up.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long to wait for a command that starts or stops what is in the state directory.
+pub const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Start forwarders over a directory on this node, and mount them.
 #[derive(clap::Args, Clone)]
@@ -72,6 +77,10 @@ impl Up {
     /// Starts everything; in the foreground also stops it.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let plan = Plan::make(&self)?;
+        plan.state.create()?;
+        let what = format!("up {}", plan.export.display());
+        // Until all is up: of several at once the first does it, and the others find it done.
+        let lock = StateLock::take(&plan.state, &what, LOCK_PATIENCE)?;
         if let Some(pid) = plan.running() {
             let dir = plan.state.path().display();
             return Err(Fail::usage(format!(
@@ -85,36 +94,41 @@ impl Up {
             crate::mount::check_point(point)?;
         }
         if self.foreground {
-            foreground(&plan)
+            foreground(&plan, lock)
         } else {
-            background(&plan)
+            background(&plan, lock)
         }
     }
 }
 
 /// Starts a background process that does the work, and waits until it is ready.
-fn background(plan: &Plan) -> Result<ExitCode, Fail> {
-    plan.state.create()?;
+fn background(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
     let log = plan.state.file("up.log");
     // What an earlier run said would be taken for this one's.
-    let _ = std::fs::remove_file(&log);
+    let _ = std::fs::remove_file(plan.state.inside(&log));
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     arguments.push("--foreground".to_string());
-    let mut child = processes::start(&installed::own()?, &arguments, &log)?;
+    let lock = Stdio::from(lock.into_input());
+    let mut child = processes::start_with(&installed::own()?, &arguments, &log, lock)?;
     let mut ended = None;
-    processes::wait_until(2 * PATIENCE, || {
+    let ready = processes::wait_until(2 * PATIENCE, || {
         ended = child.try_wait().ok().flatten();
         ended.is_some() || is_ready(&log)
     });
     if let Some(status) = ended {
-        let code = status
-            .code()
-            .and_then(|code| u8::try_from(code).ok())
-            .unwrap_or(1);
         return Err(Fail {
-            code,
+            code: code_of(status),
             message: processes::last_line(&log),
         });
+    }
+    if !ready {
+        if let Some(process) = Process::of_child(&child) {
+            process.end(PATIENCE);
+        }
+        let (seconds, log) = (2 * PATIENCE.as_secs(), log.display());
+        return Err(Fail::runtime(format!(
+            "not ready after {seconds} s, so stopped again; the log is {log}"
+        )));
     }
     print!("{}", plan.usage());
     println!(
@@ -123,6 +137,12 @@ fn background(plan: &Plan) -> Result<ExitCode, Fail> {
     );
     println!("ready");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The exit code of a process that says why it ended.
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    code.unwrap_or(1)
 }
 
 fn is_ready(log: &std::path::Path) -> bool {
@@ -154,7 +174,7 @@ impl Drop for Started<'_> {
     }
 }
 
-fn foreground(plan: &Plan) -> Result<ExitCode, Fail> {
+fn foreground(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
     // Before anything is started, so that a signal never leaves something behind.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(Fail::runtime)?;
     // Says as long as this process lives which one to end.
@@ -165,6 +185,32 @@ fn foreground(plan: &Plan) -> Result<ExitCode, Fail> {
         mount: None,
         stopped: false,
     };
+    start(plan, &mut started, &mut signals)?;
+    drop(lock);
+    print!("{}", plan.usage());
+    println!("ready");
+    // Without its reader there is nobody to tell.
+    let _ = std::io::stdout().flush();
+    report_ended(plan, &mut started);
+    for signal in signals.forever() {
+        if signal != SIGCHLD {
+            break;
+        }
+        report_ended(plan, &mut started);
+    }
+    // So that no `up` takes what is being stopped for its own. It waits for nobody who waits for
+    // this; and what was told to stop stops, whoever has the lock.
+    let _lock = StateLock::take(&plan.state, "up, ending", PATIENCE);
+    started.stopped = true;
+    let killed = stop(&plan.state);
+    match killed.is_empty() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(Fail::runtime(cut_off(&killed))),
+    }
+}
+
+/// Starts forwarders and mount, and waits until both serve.
+fn start(plan: &Plan, started: &mut Started<'_>, signals: &mut Signals) -> Result<(), Fail> {
     for index in 0..plan.forwarders {
         let log = plan.state.forwarder(index, "log");
         started.forwarders.push(processes::start(
@@ -174,63 +220,66 @@ fn foreground(plan: &Plan) -> Result<ExitCode, Fail> {
         )?);
     }
     for index in 0..plan.forwarders {
-        wait_for_forwarder(plan, index, &mut started.forwarders[index])?;
+        wait_for_forwarder(plan, index, &mut started.forwarders[index], signals)?;
     }
     seats::wait(plan)?;
-    if let Some(point) = &plan.mount {
-        let log = plan.state.file("mount.log");
-        let mut child = processes::start(&installed::own()?, &plan.mount_arguments(point), &log)?;
-        let mut ended = None;
-        let up = processes::wait_until(PATIENCE, || {
-            ended = child.try_wait().ok().flatten();
-            ended.is_some() || processes::is_mounted(point)
-        });
-        started.mount = Some(child);
-        if !up || ended.is_some() {
-            let line = processes::last_line(&log);
-            return Err(Fail::runtime(format!(
-                "mounting {}: {line}",
-                point.display()
-            )));
-        }
+    let Some(point) = &plan.mount else {
+        return told_to_stop(signals);
+    };
+    let log = plan.state.file("mount.log");
+    let mut child = processes::start(&installed::own()?, &plan.mount_arguments(point), &log)?;
+    let mut ended = None;
+    let mut told = Ok(());
+    let up = processes::wait_until(PATIENCE, || {
+        ended = child.try_wait().ok().flatten();
+        told = told_to_stop(signals);
+        ended.is_some() || told.is_err() || processes::is_mounted(point)
+    });
+    started.mount = Some(child);
+    told?;
+    if !up || ended.is_some() {
+        let line = processes::last_line(&log);
+        return Err(Fail::runtime(format!(
+            "mounting {}: {line}",
+            point.display()
+        )));
     }
-    print!("{}", plan.usage());
-    println!("ready");
-    // Without its reader there is nobody to tell.
-    let _ = std::io::stdout().flush();
-    for signal in signals.forever() {
-        if signal != SIGCHLD {
-            break;
-        }
-        report_ended(plan, &mut started);
-    }
-    started.stopped = true;
-    let killed = stop(&plan.state);
-    match killed.is_empty() {
-        true => Ok(ExitCode::SUCCESS),
-        false => Err(Fail::runtime(cut_off(&killed))),
+    Ok(())
+}
+
+/// Fails if a signal has come that ends this process.
+fn told_to_stop(signals: &mut Signals) -> Result<(), Fail> {
+    match signals.pending().all(|signal| signal == SIGCHLD) {
+        true => Ok(()),
+        false => Err(Fail::runtime("told to stop before all was up")),
     }
 }
 
-fn wait_for_forwarder(plan: &Plan, index: usize, child: &mut Child) -> Result<(), Fail> {
+fn wait_for_forwarder(
+    plan: &Plan,
+    index: usize,
+    child: &mut Child,
+    signals: &mut Signals,
+) -> Result<(), Fail> {
     // Written when it listens.
-    let pid_file = plan.state.forwarder(index, "pid");
+    let pid_file = plan.state.inside(&plan.state.forwarder(index, "pid"));
     let pid = child.id().to_string();
     let log = plan.state.forwarder(index, "log");
     let mut ended = None;
+    let mut told = Ok(());
     let up = processes::wait_until(PATIENCE, || {
         ended = child.try_wait().ok().flatten();
-        ended.is_some() || std::fs::read_to_string(&pid_file).is_ok_and(|text| text.trim() == pid)
+        told = told_to_stop(signals);
+        ended.is_some()
+            || told.is_err()
+            || std::fs::read_to_string(&pid_file).is_ok_and(|text| text.trim() == pid)
     });
+    told?;
     match ended {
         Some(status) => {
-            let code = status
-                .code()
-                .and_then(|code| u8::try_from(code).ok())
-                .unwrap_or(1);
             let line = processes::last_line(&log);
             Err(Fail {
-                code,
+                code: code_of(status),
                 message: format!("forwarder {index}: {line}"),
             })
         }

@@ -1,6 +1,6 @@
 //! The plan of `tidegate up`: what it is going to start, checked before it starts anything.
 
-use super::Up;
+use super::{Up, orphans};
 use crate::fail::Fail;
 use crate::keys::Setting;
 use crate::state::{ClientFile, StateDir};
@@ -16,6 +16,9 @@ use tidegate_server::config::{Config, Source, Value, rules_file};
 
 /// Most forwarders of one `up`.
 pub const FORWARDERS_MAX: usize = 64;
+
+/// The folder of the state directory where to mount, if nothing else is said.
+pub const MOUNT: &str = "mnt";
 
 /// A checked `tidegate up`.
 pub struct Plan {
@@ -55,7 +58,7 @@ impl Plan {
         }
         let state = StateDir::choose(up.state_dir.as_deref());
         state.enter()?;
-        let mount = up.mount.clone().unwrap_or_else(|| state.file("mnt"));
+        let mount = up.mount.clone().unwrap_or_else(|| state.file(MOUNT));
         let mount = std::path::absolute(&mount).unwrap_or(mount);
         if mount.starts_with(&export) {
             let point = mount.display();
@@ -168,9 +171,10 @@ impl Plan {
     /// A process of an earlier `up` in this state directory that still runs.
     pub fn running(&self) -> Option<Pid> {
         let holder = |file: PathBuf| PidFile::holder(&self.state.inside(&file));
-        holder(self.state.file("up.pid")).or_else(|| {
-            (0..FORWARDERS_MAX).find_map(|index| holder(self.state.forwarder(index, "pid")))
-        })
+        let mut by_file = (0..FORWARDERS_MAX).map(|index| self.state.forwarder(index, "pid"));
+        holder(self.state.file("up.pid"))
+            .or_else(|| by_file.find_map(holder))
+            .or_else(|| orphans::find(&self.state).first().map(|(_, one)| one.pid()))
     }
 
     /// How to use what runs now, in words.

@@ -1,6 +1,8 @@
 //! Stops what `tidegate up` started: the mount first, so that its last requests reach the
 //! forwarders, then the forwarders.
 
+use super::orphans::{self, Role};
+use super::plan::{FORWARDERS_MAX, MOUNT};
 use crate::holders::{self, Holder};
 use crate::processes::{self, Process};
 use crate::state::StateDir;
@@ -65,10 +67,12 @@ impl Busy {
     }
 }
 
-/// Stops the processes of the state directory. Returns those that it had to kill, in words.
+/// Stops the processes of the state directory, those included that no file of it names. Returns
+/// those that it had to kill, in words.
 pub fn stop(state: &StateDir) -> Vec<String> {
     let mut killed = Vec::new();
-    if let Some(process) = Process::find(&state.inside(&state.file("mount.pid"))) {
+    let (mounts, forwarders) = running(state);
+    for process in mounts.iter().map(|(_, process)| process) {
         let busy = Busy::look(state);
         let gently = process.end(MOUNT_PATIENCE);
         match &busy {
@@ -82,25 +86,57 @@ pub fn stop(state: &StateDir) -> Vec<String> {
         }
     }
     let client = state.read_client_file().ok();
-    if let Some(point) = client.as_ref().and_then(|client| client.mount.as_ref())
-        && processes::is_mounted(point)
-    {
-        processes::detach(point);
+    let points = mounts.into_iter().filter_map(|(point, _)| point);
+    let points = points.chain(client.and_then(|client| client.mount));
+    let points = points.chain([state.file(MOUNT)]);
+    for point in points.filter(|point| processes::is_mounted(point)) {
+        processes::detach(&point);
     }
-    let configs = client.map_or(0, |client| client.forwarders.len());
-    killed.extend(stop_forwarders(state, configs));
+    killed.extend(end_forwarders(&forwarders));
     for name in ["mount.pid", "up.pid", "client.toml"] {
         // Left from an earlier run, or already gone.
         let _ = std::fs::remove_file(state.inside(&state.file(name)));
     }
-    for index in 0..configs {
-        let _ = std::fs::remove_file(state.inside(&state.forwarder(index, "pid")));
+    for index in 0..FORWARDERS_MAX {
+        for what in ["pid", "sock"] {
+            let _ = std::fs::remove_file(state.inside(&state.forwarder(index, what)));
+        }
     }
     if !killed.is_empty() {
         // For a `tidegate down` that waits for this; without the file, the log still says it.
         let _ = std::fs::write(state.inside(&state.file(KILLED)), killed.join("\n"));
     }
     killed
+}
+
+/// Whether processes of the state directory run, or its own folder for a mount is mounted.
+pub fn is_left(state: &StateDir) -> bool {
+    let (mounts, forwarders) = running(state);
+    !mounts.is_empty() || !forwarders.is_empty() || processes::is_mounted(&state.file(MOUNT))
+}
+
+/// A process of the mount and where that is, if only its arguments tell it.
+type RunningMount = (Option<PathBuf>, Process);
+
+/// The mounts and the forwarders that run: by their pid files, and those that have none.
+fn running(state: &StateDir) -> (Vec<RunningMount>, Vec<(usize, Process)>) {
+    let find = |file: PathBuf| Process::find(&state.inside(&file));
+    let mount = find(state.file("mount.pid")).map(|process| (None, process));
+    let mut mounts = Vec::from_iter(mount);
+    let by_file = |index| Some((index, find(state.forwarder(index, "pid"))?));
+    let mut forwarders: Vec<_> = (0..FORWARDERS_MAX).filter_map(by_file).collect();
+    for (role, process) in orphans::find(state) {
+        let known = mounts.iter().map(|(_, one)| one.pid());
+        let mut known = known.chain(forwarders.iter().map(|(_, one)| one.pid()));
+        if known.any(|pid| pid == process.pid()) {
+            continue;
+        }
+        match role {
+            Role::Mount(point) => mounts.push((Some(point), process)),
+            Role::Forwarder(index) => forwarders.push((index, process)),
+        }
+    }
+    (mounts, forwarders)
 }
 
 /// Takes the list of what the [`stop`] of another process has killed.
@@ -118,14 +154,8 @@ pub fn cut_off(killed: &[String]) -> String {
     format!("stopped, but this had to be killed: {what}; its requests were cut off")
 }
 
-/// Stops the forwarders; returns those that it had to kill.
-fn stop_forwarders(state: &StateDir, configs: usize) -> Vec<String> {
-    let running: Vec<_> = (0..configs)
-        .filter_map(|index| {
-            let pid_file = state.forwarder(index, "pid");
-            Some((index, Process::find(&state.inside(&pid_file))?))
-        })
-        .collect();
+/// Ends the forwarders; returns those that it had to kill.
+fn end_forwarders(running: &[(usize, Process)]) -> Vec<String> {
     // All at once: each waits for its own work only.
     std::thread::scope(|scope| {
         let ends = running.iter().map(|(index, process)| {

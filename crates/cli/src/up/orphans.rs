@@ -1,0 +1,126 @@
+//! Processes of a state directory that no pid file names: `tidegate up` was killed before they had
+//! come so far, or somebody has removed the files.
+//!
+//! They are known by what they run: this program, by this user, with a file of the state directory
+//! as its configuration. A descriptor of the process is opened first, so that what is read is of
+//! the process which is ended.
+
+use crate::processes::Process;
+use crate::state::StateDir;
+use rustix::process::Pid;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What a process does for a state directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A forwarder, by its index.
+    Forwarder(usize),
+    /// The mount, at this place.
+    Mount(PathBuf),
+}
+
+/// The processes of this user that serve a state directory, except this one.
+pub fn find(state: &StateDir) -> Vec<(Role, Process)> {
+    let Ok(place) = state.path().canonicalize() else {
+        return Vec::new();
+    };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let pids = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != std::process::id() as i32)
+        .filter_map(Pid::from_raw);
+    let found = pids.filter_map(|pid| {
+        // Most are other programs, which need no descriptor.
+        arguments(pid).and_then(|words| role(&words, &place))?;
+        let process = Process::of_pid(pid)?;
+        let role = arguments(pid).and_then(|words| role(&words, &place))?;
+        (!process.has_ended()).then_some((role, process))
+    });
+    found.collect()
+}
+
+/// The arguments of a process of this user that runs this program.
+fn arguments(pid: Pid) -> Option<Vec<PathBuf>> {
+    let process = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+    let owner = std::fs::metadata(&process).ok()?.uid();
+    let own = std::env::current_exe().ok()?;
+    let runs = std::fs::read_link(process.join("exe")).ok()?;
+    // A new version may have replaced the file that an old process runs.
+    let runs = runs.as_os_str().as_bytes();
+    let runs = runs.strip_suffix(b" (deleted)").unwrap_or(runs);
+    let name = Path::new(std::ffi::OsStr::from_bytes(runs)).file_name();
+    if owner != rustix::process::geteuid().as_raw() || name != own.file_name() {
+        return None;
+    }
+    let text = std::fs::read(process.join("cmdline")).ok()?;
+    let words = text.split(|byte| *byte == 0).skip(1);
+    Some(
+        words
+            .map(|word| std::ffi::OsStr::from_bytes(word).into())
+            .collect(),
+    )
+}
+
+/// What a process with these arguments does for the state directory, if anything.
+fn role(arguments: &[PathBuf], place: &Path) -> Option<Role> {
+    let words: Vec<&Path> = arguments.iter().map(PathBuf::as_path).collect();
+    let is_in = |file: &Path| {
+        let folder = file.parent().and_then(|folder| folder.canonicalize().ok());
+        folder.is_some_and(|folder| folder == place)
+    };
+    match words.as_slice() {
+        [command, flag, file, ..]
+            if *command == Path::new("serve") && *flag == Path::new("--config") && is_in(file) =>
+        {
+            let name = file.file_name()?.to_str()?;
+            let index = name.strip_prefix("forwarder.")?.strip_suffix(".toml")?;
+            Some(Role::Forwarder(index.parse().ok()?))
+        }
+        [command, point, flag, file, ..]
+            if *command == Path::new("mount")
+                && *flag == Path::new("--client")
+                && is_in(file)
+                && file.file_name()? == "client.toml" =>
+        {
+            Some(Role::Mount(point.to_path_buf()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_the_file_that_it_serves() {
+        let place = std::env::temp_dir().canonicalize().expect("it is there");
+        let of = |words: &[&str]| {
+            let words: Vec<PathBuf> = words.iter().map(PathBuf::from).collect();
+            role(&words, &place)
+        };
+        let inside = |name: &str| place.join(name).to_string_lossy().into_owned();
+        let serves = ["serve", "--config", &inside("forwarder.3.toml")];
+        assert_eq!(of(&serves), Some(Role::Forwarder(3)));
+        let mounts = [
+            "mount",
+            "/mnt/x",
+            "--client",
+            &inside("client.toml"),
+            "--foreground",
+        ];
+        assert_eq!(of(&mounts), Some(Role::Mount("/mnt/x".into())));
+        assert_eq!(
+            of(&["serve", "--config", "/nowhere/forwarder.3.toml"]),
+            None
+        );
+        assert_eq!(of(&["serve", "--config", &inside("other.toml")]), None);
+        assert_eq!(of(&["stat", "--client", &inside("client.toml")]), None);
+        assert_eq!(of(&["serve"]), None);
+    }
+}

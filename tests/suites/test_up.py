@@ -1,0 +1,123 @@
+"""tidegate up: of several at once one starts the set; down finds whatever is left."""
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+from conftest import LONG, TIDEGATE, alive, kill, mounted, need_fuse, run, until
+
+AT_ONCE, ROUNDS = (100, 20) if LONG else (20, 3)
+
+
+def serving(state):
+    """The processes that serve a state directory or its mount."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"/tidegate") and any(os.fsencode(state) in word for word in words[1:]):
+            found.append(int(process.name))
+    return found
+
+
+@pytest.fixture
+def place(work):
+    """A folder with a state directory and two directories to export."""
+    need_fuse()
+    with work.part() as part:
+        for name in ("data", "other"):
+            part.folder(name)
+        part.state = part / "run"
+        yield part
+        run(TIDEGATE, "down", "--state-dir", part.state, code=None)
+
+
+def command(place, *words):
+    return [TIDEGATE, *words, "--state-dir", place.state]
+
+
+def nothing_left(place):
+    until(lambda: not serving(place.state), lambda: f"{serving(place.state)} are left")
+    assert not mounted(place.state / "mnt")
+    left = {path.name for path in place.state.iterdir()}
+    assert not {name for name in left if name.endswith((".pid", ".sock")) or name == "client.toml"}, left
+
+
+def test_of_many_at_once_one_wins(place):
+    for number in range(ROUNDS):
+        tries = []
+        for index in range(AT_ONCE):
+            words = command(place, "up", place / ("data", "other")[index % 2], "--forwarders", 2)
+            tries.append(place.start(*words, log=place / f"{number}.{index}.err"))
+        codes = [one.wait(180) for one in tries]
+        said = [(place / f"{number}.{index}.err").read_text() for index in range(AT_ONCE)]
+        winners = [index for index, code in enumerate(codes) if code == 0]
+        assert len(winners) == 1, (codes, set(said))
+        for index, (code, text) in enumerate(zip(codes, said)):
+            if index not in winners:
+                assert code == 2 and "is up in" in text and "tidegate down" in text, text
+        served = place / ("data", "other")[winners[0] % 2]
+        (served / "seen").write_text(str(number))
+        assert (place.state / "mnt/seen").read_text() == str(number), "the mount is of another directory"
+        run(*command(place, "stat", "--check"))
+        run(*command(place, "down"))
+        nothing_left(place)
+
+
+def test_of_many_downs_one_stops_it(place):
+    run(*command(place, "up", place / "data", "--forwarders", 2))
+    downs = [place.start(*command(place, "down"), log=place / f"down.{index}.err") for index in range(5)]
+    codes = [one.wait(60) for one in downs]
+    assert set(codes) <= {0, 2} and 0 in codes, codes
+    nothing_left(place)
+    assert "nothing is up in" in run(*command(place, "down"), code=2).stderr
+
+
+def test_down_while_it_starts(place):
+    for pause in (0.02, 0.1, 0.3, 1):
+        start = place.start(*command(place, "up", place / "data"), log=place / "up.err")
+        time.sleep(pause)
+        code = run(*command(place, "down"), code=None).returncode
+        begun = start.wait(60)
+        if code == 2:  # it came before there was anything
+            assert begun == 0
+            run(*command(place, "down"))
+        nothing_left(place)
+
+
+def test_what_no_file_names_is_found(place):
+    up = place.start(*command(place, "up", place / "data", "--forwarders", 3, "--foreground"), log=place / "up.err")
+    until(lambda: mounted(place.state / "mnt"), "it does not mount")
+    kill(up)
+    for name in ("client.toml", "mount.pid", "up.pid", *(f"forwarder.{index}.pid" for index in range(3))):
+        (place.state / name).unlink()
+    assert len(serving(place.state)) == 4
+    said = run(*command(place, "up", place / "data"), code=2).stderr
+    assert "is up in" in said and "tidegate down" in said, said
+    run(*command(place, "down"))
+    nothing_left(place)
+    run(*command(place, "up", place / "data"))
+    run(*command(place, "down"))
+    nothing_left(place)
+
+
+def test_killed_while_it_starts(place):
+    for pause in (0.05, 0.2, 0.5):
+        up = place.start(*command(place, "up", place / "data", "--forwarders", 8, "--foreground"))
+        time.sleep(pause)
+        kill(up)
+        run(*command(place, "down"), code=None)
+        nothing_left(place)
+
+
+def test_who_has_the_lock_is_told(place):
+    up = place.start(*command(place, "up", place / "data", "--forwarders", 8, "--foreground"))
+    until(lambda: (place.state / "lock").exists() and (place.state / "lock").read_text(), "it takes no lock")
+    assert f"process {up.pid} (`tidegate up {place / 'data'}`)" in (place.state / "lock").read_text()
+    up.send_signal(signal.SIGTERM)
+    up.wait(60)
+    assert not alive(up.pid)
+    nothing_left(place)
