@@ -1,4 +1,5 @@
-"""tidegate up: of several at once one starts the set; down finds whatever is left."""
+"""tidegate up: of several at once one starts the set; down finds whatever is left; each job of a batch
+system has its own."""
 import os
 import pathlib
 import signal
@@ -121,3 +122,28 @@ def test_who_has_the_lock_is_told(place):
     up.wait(60)
     assert not alive(up.pid)
     nothing_left(place)
+
+
+def test_jobs_of_a_batch_system(place):
+    runtime = place.folder("runtime")
+    runtime.chmod(0o700)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TIDEGATE_")}
+    environment |= {"XDG_RUNTIME_DIR": str(runtime)}
+    jobs = [{}, {"SLURM_JOB_ID": "17"}, {"SLURM_JOB_ID": "18", "SLURM_STEP_ID": "0"}, {"PBS_JOBID": "17[2].head"}]
+    jobs = [environment | job for job in jobs]
+    folders = []
+    try:
+        for number, job in enumerate(jobs):
+            data = place.folder(f"data.{number}")
+            said = run(TIDEGATE, "up", data, "--forwarders", 1, env=job).stdout
+            folders.append(said.split("--state-dir ")[-1].split()[0])
+        assert len(set(folders)) == len(jobs), folders
+        assert folders[0] == f"{runtime}/tidegate" and folders[1] == f"{runtime}/tidegate-slurm-17"
+        run(TIDEGATE, "down", env=jobs[1])
+        assert "nothing is up in" in run(TIDEGATE, "down", env=jobs[1], code=2).stderr
+        for job in (jobs[0], *jobs[2:]):
+            run(TIDEGATE, "stat", "--check", env=job)
+    finally:
+        for job in jobs:
+            run(TIDEGATE, "down", env=job, code=None)
+    assert not any(serving(folder) for folder in folders)

@@ -56,8 +56,12 @@ impl Down {
         let rest = || state.inside(&state.client_file()).exists() || up::is_left(&state);
         if lock.is_none() || !(found || rest()) {
             let path = state.path().display();
+            let other = state.outside_of_jobs().map_or(String::new(), |other| {
+                let other = other.path().display();
+                format!(", the directory of this job; that of no job is {other}")
+            });
             return Err(Fail::usage(format!(
-                "nothing is up in {path}; see --state-dir"
+                "nothing is up in {path}{other}; see --state-dir"
             )));
         }
         killed.extend(up::stop(&state));

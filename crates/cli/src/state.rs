@@ -82,9 +82,26 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// The given directory, else the environment's, else the user's own. XDG_RUNTIME_DIR counts
-    /// only if it belongs to this user: root may have kept that of somebody else.
+    /// The given directory, else the environment's, else the user's own, of which each job of a
+    /// batch system has one. XDG_RUNTIME_DIR counts only if it belongs to this user: root may have
+    /// kept that of somebody else.
     pub fn choose(given: Option<&Path>) -> StateDir {
+        let job = tidegate_client::job_name_from_env(|name| std::env::var(name).ok());
+        StateDir::choose_in(given, job.as_deref())
+    }
+
+    /// The directory that is chosen outside of jobs, if this process belongs to one and the user
+    /// has named none.
+    pub fn outside_of_jobs(&self) -> Option<StateDir> {
+        let other = StateDir::choose_in(None, None);
+        (!self.is_named && other.path != self.path).then_some(other)
+    }
+
+    fn choose_in(given: Option<&Path>, job: Option<&str>) -> StateDir {
+        let of_job = |name: String| match job {
+            Some(job) => format!("{name}-{}", file_name(job)),
+            None => name,
+        };
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let uid = rustix::process::geteuid();
         let is_own = |path: &OsString| {
@@ -95,11 +112,11 @@ impl StateDir {
         } else if let Some(path) = variable(STATE_DIR) {
             path.into()
         } else if let Some(path) = variable("XDG_RUNTIME_DIR").filter(is_own) {
-            Path::new(&path).join("tidegate")
+            Path::new(&path).join(of_job("tidegate".to_string()))
         } else if uid.is_root() {
-            "/run/tidegate".into()
+            Path::new("/run").join(of_job("tidegate".to_string()))
         } else {
-            std::env::temp_dir().join(format!("tidegate-{}", uid.as_raw()))
+            std::env::temp_dir().join(of_job(format!("tidegate-{}", uid.as_raw())))
         };
         StateDir {
             is_named: given.is_some() || variable(STATE_DIR).is_some(),
@@ -200,6 +217,19 @@ impl StateDir {
     }
 }
 
+/// A job's name as a part of a file's name. Names of sockets have 107 bytes, so a long one is
+/// replaced by a number.
+fn file_name(job: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if job.len() <= JOB_BYTES_MAX && job.chars().all(is_plain) {
+        return job.to_string();
+    }
+    format!("job-{:016x}", tidegate_client::app_id(job))
+}
+
+/// Longest name of a job that becomes part of the state directory's.
+const JOB_BYTES_MAX: usize = 32;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,5 +257,32 @@ mod tests {
             assert!(refused("theirs").contains("belongs to user 12345"));
         }
         std::fs::remove_dir_all(&folder).expect("ours");
+    }
+
+    #[test]
+    fn each_job_has_a_state_directory_of_its_own() {
+        let of = |job| StateDir::choose_in(None, job).path;
+        if StateDir::choose_in(None, None).is_named {
+            // The environment of this test says it.
+            return;
+        }
+        let mut all = vec![of(None), of(Some("slurm-5")), of(Some("slurm-6"))];
+        assert!(shown(&all[1]).ends_with("-slurm-5"), "{all:?}");
+        // Neither a folder of another user's nor more than a socket's name can hold.
+        all.push(of(Some("pbs-5/../../x")));
+        all.push(of(Some(&format!("pbs-5.{}", "x".repeat(500)))));
+        for path in &all {
+            assert_eq!(path.parent(), all[0].parent(), "{all:?}");
+            assert!(shown(path).len() < 70 + shown(&all[0]).len(), "{all:?}");
+        }
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 5, "{all:?}");
+        let named = StateDir::choose_in(Some(Path::new("/x/run")), Some("slurm-5"));
+        assert_eq!(named.path, Path::new("/x/run"));
+    }
+
+    fn shown(path: &Path) -> String {
+        path.display().to_string()
     }
 }

@@ -64,7 +64,11 @@ impl Target {
         {
             found
         } else {
-            let place = state_dir.path().display();
+            let mut place = state_dir.path().display().to_string();
+            if let Some(other) = state_dir.outside_of_jobs() {
+                let other = other.path().display();
+                place = format!("{place}, the directory of this job (that of no job is {other})");
+            }
             return Err(Fail::usage(format!(
                 "there are no forwarders in {place}; start some with `tidegate up DIR`, or name \
                  them with --state-dir, --forwarders or TIDEGATE_FORWARDERS",

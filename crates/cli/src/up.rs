@@ -42,7 +42,7 @@ pub struct Up {
     mount: Option<PathBuf>,
     /// Where sockets, configurations, process ids and logs go [default: $TIDEGATE_STATE_DIR, else
     /// $XDG_RUNTIME_DIR/tidegate, else /run/tidegate for root, else tidegate-UID in the temporary
-    /// directory]
+    /// directory; in a job of a batch system with its name added, such as -slurm-17]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     #[command(flatten)]

@@ -42,23 +42,34 @@ pub fn application_name_from_env(lookup: impl Fn(&str) -> Option<String>) -> Opt
             None => format!("slurm-{job}"),
         });
     }
-    let others = [
-        ("PBS_JOBID", "pbs"),
-        ("LSB_JOBID", "lsf"),
-        ("FLUX_JOB_ID", "flux"),
-        ("PMIX_NAMESPACE", "pmix"),
-    ];
+    let others = JOBS.iter().chain(&[("PMIX_NAMESPACE", "pmix")]);
     others
-        .iter()
+        .into_iter()
         .find_map(|(name, system)| Some(format!("{system}-{}", set(name)?)))
+}
+
+/// The variables by which batch systems tell a process its job, and a word for each system.
+const JOBS: [(&str, &str); 4] = [
+    ("SLURM_JOB_ID", "slurm"),
+    ("PBS_JOBID", "pbs"),
+    ("LSB_JOBID", "lsf"),
+    ("FLUX_JOB_ID", "flux"),
+];
+
+/// A name for the batch system's job to which an environment belongs, which no other job of the
+/// batch system has, such as `slurm-17`. None outside of jobs.
+pub fn job_name_from_env(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
+    let (name, system) = JOBS.into_iter().find(|(name, _)| set(name).is_some())?;
+    let job = format!("{system}-{}", set(name)?);
+    // LSF gives all jobs of an array one number, and a job outside of arrays the index 0.
+    let index = set("LSB_JOBINDEX").filter(|index| system == "lsf" && index != "0");
+    Some(index.map_or(job.clone(), |index| format!("{job}.{index}")))
 }
 
 /// The batch system's job to which an environment belongs, as the batch system numbers it.
 pub fn job_from_env(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
-    first(
-        &["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"],
-        lookup,
-    )
+    first(&JOBS.map(|(name, _)| name), lookup)
 }
 
 /// The project for which an environment's job counts: `TIDEGATE_PROJECT`, else the batch system's
@@ -150,5 +161,23 @@ mod tests {
             application_name_from_env(job_only).as_deref(),
             Some("slurm-9")
         );
+    }
+
+    #[test]
+    fn jobs_of_one_node_have_different_names() {
+        let name = |set: &[(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|(known, _)| *known == name);
+            job_name_from_env(|name| value(name).map(|(_, value)| value.to_string()))
+        };
+        assert_eq!(
+            name(&[("TIDEGATE_APP", "a"), ("PMIX_NAMESPACE", "b")]),
+            None
+        );
+        let step = [("SLURM_JOB_ID", "5"), ("SLURM_STEP_ID", "1")];
+        assert_eq!(name(&step).as_deref(), Some("slurm-5"));
+        let array = [("LSB_JOBID", "5"), ("LSB_JOBINDEX", "2")];
+        assert_eq!(name(&array).as_deref(), Some("lsf-5.2"));
+        let alone = [("LSB_JOBID", "5"), ("LSB_JOBINDEX", "0")];
+        assert_eq!(name(&alone).as_deref(), Some("lsf-5"));
     }
 }

@@ -25,7 +25,9 @@ pub use api::{
     Answer, CancelToken, Client, ConnectError, Context, Data, Errno, OpenFile, Options, Pending,
     Room,
 };
-pub use application::{app_id, application_name_from_env, job_from_env, project_from_env};
+pub use application::{
+    app_id, application_name_from_env, job_from_env, job_name_from_env, project_from_env,
+};
 pub use bytes::Bytes;
 pub use collective::Collective;
 pub use fuse_mounts::{FuseMount, fuse_mounts};
