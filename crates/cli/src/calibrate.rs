@@ -2,6 +2,7 @@
 
 use crate::fail::Fail;
 use crate::table;
+use crate::{err, out};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -86,8 +87,7 @@ impl Calibrate {
                 )
             }
         };
-        // A closed pipe is the reader's choice.
-        let _ = std::io::stdout().write_all(shown.as_bytes());
+        out!("{shown}");
         Ok(ExitCode::SUCCESS)
     }
 
@@ -101,7 +101,7 @@ impl Calibrate {
                 let bar = "#".repeat((done * WIDTH as f64) as usize);
                 let end = if done >= 1.0 { "\r\x1b[K" } else { "" };
                 let percent = done * 100.0;
-                eprint!("\rmeasuring {name} [{bar:<WIDTH$}] {percent:.0} %{end}");
+                err!("\rmeasuring {name} [{bar:<WIDTH$}] {percent:.0} %{end}");
                 // A terminal that is gone sees no progress.
                 let _ = std::io::stderr().flush();
             }

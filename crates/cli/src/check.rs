@@ -3,8 +3,9 @@
 
 use crate::fail::Fail;
 use crate::table;
+use crate::{errln, out};
 use serde_json::json;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -76,7 +77,7 @@ impl Check {
         let shows = std::io::stderr().is_terminal() || self.dead_node || self.nodes > 1;
         let tell = |line: &str| {
             if shows {
-                eprintln!("tidegate check: {line}");
+                errln!("tidegate check: {line}");
             }
         };
         let checked = check(&plan, &tell).map_err(|error| match error {
@@ -87,8 +88,7 @@ impl Check {
             true => format!("{}\n", page_of_json(&checked)),
             false => page(&checked),
         };
-        // A closed pipe is the reader's choice.
-        let _ = std::io::stdout().write_all(shown.as_bytes());
+        out!("{shown}");
         let fit = match self.nodes {
             1 => checked.fit_one(),
             _ => checked.fit_several() == Some(true),
@@ -105,7 +105,7 @@ impl Check {
             std::thread::sleep(time + Duration::from_secs(2));
             ends.store(true, Ordering::Release);
             std::thread::sleep(PATIENCE);
-            eprintln!("tidegate: {dir}: a call has not come back; the file system does not answer");
+            errln!("tidegate: {dir}: a call has not come back; the file system does not answer");
             std::process::exit(1);
         });
     }

@@ -1,6 +1,7 @@
 //! `tidegate drain`: moves a forwarder's seats to others, so that its node can be worked on.
 
 use crate::fail::Fail;
+use crate::outln;
 use crate::stat::health::{double, name};
 use crate::stat::{ANSWER_MAX, states, why};
 use crate::target::Target;
@@ -55,9 +56,9 @@ impl Drain {
             std::thread::sleep(LOOK);
         }
         match self.json {
-            true => println!("{}", json!({"forwarder": index, "draining": !self.undo})),
-            false if self.undo => println!("{name} serves its seat"),
-            false => println!(
+            true => outln!("{}", json!({"forwarder": index, "draining": !self.undo})),
+            false if self.undo => outln!("{name} serves its seat"),
+            false => outln!(
                 "{name} holds no seat; it may be stopped, or `tidegate drain {index} --undo` gives \
                  its seat back"
             ),

@@ -2,6 +2,9 @@
 //! they do. It is a library for `tidegate-lab`, which shares its tables, its messages and the way
 //! it finds forwarders.
 
+// They panic where nobody reads: [`output`] does not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod calibrate;
 mod check;
 mod down;
@@ -14,6 +17,7 @@ mod lab;
 mod lock;
 mod mount;
 mod names;
+pub mod output;
 mod policy;
 pub mod processes;
 mod run;
@@ -73,7 +77,10 @@ enum Command {
 /// Reads the command line and performs it. Prints a failure as one line on standard error.
 pub fn main<A: Parser>(perform: impl FnOnce(A) -> Result<ExitCode, Fail>) -> ExitCode {
     let result = match A::try_parse() {
-        Ok(arguments) => perform(arguments),
+        Ok(arguments) => match perform(arguments) {
+            Ok(code) => output::finish().map(|()| code),
+            failed => failed,
+        },
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 // A closed pipe is the reader's choice.
@@ -86,7 +93,7 @@ pub fn main<A: Parser>(perform: impl FnOnce(A) -> Result<ExitCode, Fail>) -> Exi
     match result {
         Ok(code) => code,
         Err(fail) => {
-            eprintln!("tidegate: {}", fail.message.trim_end().replace('\n', " "));
+            errln!("tidegate: {}", fail.message.trim_end().replace('\n', " "));
             ExitCode::from(fail.code)
         }
     }

@@ -4,6 +4,7 @@ use crate::fail::Fail;
 use crate::keys::key_value;
 use crate::stat::{ANSWER_MAX, ask_all, states, why};
 use crate::target::Target;
+use crate::{errln, outln};
 use serde_json::json;
 use std::process::ExitCode;
 use tidegate_client::wire::Keep;
@@ -57,8 +58,8 @@ impl Policy {
             Some(Action::Reset) => self.send("", Keep::Configured, "", ""),
             Some(Action::List) => {
                 match self.json {
-                    true => println!("{}", json!(NAMES)),
-                    false => println!("{}", NAMES.join("\n")),
+                    true => outln!("{}", json!(NAMES)),
+                    false => outln!("{}", NAMES.join("\n")),
                 }
                 Ok(ExitCode::SUCCESS)
             }
@@ -83,7 +84,7 @@ impl Policy {
             })
             .collect();
         if self.json {
-            println!("{}", serde_json::Value::Array(policies));
+            outln!("{}", serde_json::Value::Array(policies));
             return Ok(ExitCode::SUCCESS);
         }
         for one in policies {
@@ -99,7 +100,7 @@ impl Policy {
                 }
                 _ => String::new(),
             };
-            println!("forwarder {}: {policy}{options}{instead}", one["forwarder"]);
+            outln!("forwarder {}: {policy}{options}{instead}", one["forwarder"]);
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -128,7 +129,7 @@ impl Policy {
         let states = states(&client, &found.forwarders);
         let shown = self.show(&states)?;
         for warning in beside_rules(name, &states) {
-            eprintln!("tidegate: warning: {warning}");
+            errln!("tidegate: warning: {warning}");
         }
         if failed.is_empty() {
             return Ok(shown);

@@ -2,6 +2,7 @@
 
 mod launcher;
 
+use crate::errln;
 use crate::fail::Fail;
 use crate::installed::{self, SHORTCUT};
 use crate::mount;
@@ -114,7 +115,7 @@ impl Run {
     fn command(&self, export: Option<&Path>, point: &Path, app: &App) -> Command {
         if self.verbose {
             let name = &app.name;
-            eprintln!("tidegate: application {name}, files in {}", point.display());
+            errln!("tidegate: application {name}, files in {}", point.display());
         }
         let mut command = Command::new(&self.program[0]);
         command.env("TIDEGATE_MOUNT", point);
@@ -155,7 +156,7 @@ impl Run {
             return None;
         }
         let Some(library) = installed::shortcut() else {
-            eprintln!(
+            errln!(
                 "tidegate: {SHORTCUT} is neither beside this program nor in ../lib, or its path \
                  has a space or colon, which LD_PRELOAD cannot hold: all data goes through the \
                  mount; `make build` builds it, with --no-shortcut it is not looked for"
@@ -163,7 +164,7 @@ impl Run {
             return None;
         };
         if self.verbose {
-            eprintln!("tidegate: data past the mount by {}", library.display());
+            errln!("tidegate: data past the mount by {}", library.display());
         }
         Some(library.into_os_string())
     }
@@ -176,7 +177,7 @@ impl Run {
         }
         let Some(library) = installed::library(SHIM) else {
             if launcher.is_some() {
-                eprintln!(
+                errln!(
                     "tidegate: {SHIM} is neither beside this program nor in ../lib, or its path \
                      has a space or colon, which LD_PRELOAD cannot hold: collective I/O carries \
                      no hints; `make build` builds it where there is an MPI, with --no-mpi it is \
@@ -186,8 +187,8 @@ impl Run {
             return None;
         };
         if let Some(launcher) = launcher.filter(|_| self.verbose) {
-            eprintln!("tidegate: {}", launcher.text());
-            eprintln!("tidegate: MPI ranks load {}", library.display());
+            errln!("tidegate: {}", launcher.text());
+            errln!("tidegate: MPI ranks load {}", library.display());
         }
         if self.verbose {
             command.env("TIDEGATE_MPI_VERBOSE", "1");

@@ -1,6 +1,7 @@
 //! `tidegate secret`: makes the secret of a site, and of it secrets that allow less.
 
 use crate::fail::Fail;
+use crate::{out, outln};
 use serde_json::json;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -130,13 +131,13 @@ impl Show {
         if self.json {
             let (name, expires) = (&grant.name, grant.expires);
             let line = json!({"role": role, "name": name, "user": user, "expires_s": expires});
-            println!("{line}");
+            outln!("{line}");
             return Ok(());
         }
-        print!("{}", grant);
+        out!("{}", grant);
         match grant.expires {
-            Some(expires) if expires <= now_s() => println!("it has expired"),
-            Some(expires) => println!("it expires in {} days", (expires - now_s()) / DAY_S),
+            Some(expires) if expires <= now_s() => outln!("it has expired"),
+            Some(expires) => outln!("it expires in {} days", (expires - now_s()) / DAY_S),
             None => {}
         }
         Ok(())

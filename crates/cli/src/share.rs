@@ -10,6 +10,7 @@ use crate::fail::Fail;
 use crate::stat::{ANSWER_MAX, ask_all, states, why};
 use crate::state::ClientFile;
 use crate::target::Target;
+use crate::{errln, out, outln};
 use serde_json::Value;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -295,11 +296,11 @@ impl Forwarders {
             ));
         }
         match json {
-            true => println!("{}", list::json(&rules, &states, &warnings)),
-            false => print!("{}", list::lay_out(&rules, &states)),
+            true => outln!("{}", list::json(&rules, &states, &warnings)),
+            false => out!("{}", list::lay_out(&rules, &states)),
         }
         for warning in &warnings {
-            eprintln!("tidegate: warning: {warning}");
+            errln!("tidegate: warning: {warning}");
         }
         Ok(())
     }

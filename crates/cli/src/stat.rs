@@ -6,10 +6,11 @@ pub mod health;
 
 use crate::fail::Fail;
 use crate::names;
+use crate::out;
+use crate::output;
 use crate::table;
 use crate::target::Target;
 use serde_json::{Value, json};
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 use tidegate_client::{Client, Errno};
@@ -55,13 +56,8 @@ impl Stat {
                 true => format!("{}\n", Value::Array(states)),
                 false => lay_out(&states) + &applications::lay_out(&states),
             };
-            let mut out = std::io::stdout().lock();
-            if out
-                .write_all(text.as_bytes())
-                .and_then(|()| out.flush())
-                .is_err()
-                || !self.watch
-            {
+            out!("{text}");
+            if !output::flush() || !self.watch {
                 return Ok(ExitCode::SUCCESS);
             }
             std::thread::sleep(Duration::from_secs(1));
@@ -82,8 +78,7 @@ impl Stat {
         } else if healthy {
             text = format!("{} forwarders, each serves its own seat\n", states.len());
         }
-        // The exit code says it too, should nobody read.
-        let _ = std::io::stdout().lock().write_all(text.as_bytes());
+        out!("{text}");
         match healthy {
             true => ExitCode::SUCCESS,
             false => ExitCode::from(1),

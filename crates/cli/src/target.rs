@@ -2,6 +2,7 @@
 
 mod here;
 
+use crate::errln;
 use crate::fail::Fail;
 use crate::state::{ClientFile, StateDir};
 use std::path::PathBuf;
@@ -144,7 +145,7 @@ pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client
     pipeline(&mut options, found)?;
     let client = Client::connect(options)?;
     for line in client.left_out() {
-        eprintln!("tidegate: warning: {line}");
+        errln!("tidegate: warning: {line}");
     }
     Ok(client)
 }

@@ -3,9 +3,9 @@
 pub mod summarise;
 
 use crate::fail::Fail;
+use crate::{errln, outln};
 use serde_json::json;
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tidegate_trace::darshan::{self, Log, Module};
@@ -89,7 +89,7 @@ impl Import {
         };
         write(&log, &output)?;
         for warning in &log.warnings {
-            eprintln!("tidegate: {}: {warning}", self.file.display());
+            errln!("tidegate: {}: {warning}", self.file.display());
         }
         let [read, written] = log.bytes();
         let writes = log.records.iter().filter(|one| one.direction as u8 == 1);
@@ -114,8 +114,7 @@ impl Import {
                 log.module.name()
             ),
         };
-        // A closed pipe is the reader's choice.
-        let _ = writeln!(std::io::stdout(), "{text}");
+        outln!("{text}");
         Ok(ExitCode::SUCCESS)
     }
 }

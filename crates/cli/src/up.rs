@@ -11,12 +11,13 @@ use crate::fail::Fail;
 use crate::installed;
 use crate::keys::KeyFlags;
 use crate::lock::StateLock;
+use crate::output;
 use crate::processes::{self, Process};
 use crate::state::StateDir;
+use crate::{errln, out, outln};
 use plan::Plan;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
@@ -130,12 +131,12 @@ fn background(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
             "not ready after {seconds} s, so stopped again; the log is {log}"
         )));
     }
-    print!("{}", plan.usage());
-    println!(
+    out!("{}", plan.usage());
+    outln!(
         "Stop:      tidegate down --state-dir {}",
         plan.state.path().display()
     );
-    println!("ready");
+    outln!("ready");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -187,10 +188,10 @@ fn foreground(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
     };
     start(plan, &mut started, &mut signals)?;
     drop(lock);
-    print!("{}", plan.usage());
-    println!("ready");
+    out!("{}", plan.usage());
+    outln!("ready");
     // Without its reader there is nobody to tell.
-    let _ = std::io::stdout().flush();
+    output::flush();
     report_ended(plan, &mut started);
     for signal in signals.forever() {
         if signal != SIGCHLD {
@@ -316,7 +317,7 @@ fn report_ended(plan: &Plan, started: &mut Started<'_>) {
 }
 
 fn say_ended(what: &str, status: ExitStatus, log: &std::path::Path) {
-    eprintln!(
+    errln!(
         "tidegate: {what} ended ({status}); its log is {}",
         log.display()
     );

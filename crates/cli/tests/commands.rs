@@ -218,6 +218,40 @@ fn check_policies(scratch: &Scratch) {
     );
 }
 
+/// What a command does whose output nobody reads, or that has no room: its exit code and errors.
+fn unread(arguments: &[&str], output: impl Into<std::process::Stdio>) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let done = command.args(arguments).stdout(output).output();
+    let done = done.expect("the command is built");
+    let errors = String::from_utf8(done.stderr).expect("it prints text");
+    (done.status.code(), errors)
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is_one() {
+    for arguments in [
+        &["policy", "list"][..],
+        &["policy", "list", "--json"],
+        &["--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("room");
+        drop(reader);
+        assert_eq!(
+            unread(arguments, writer),
+            (Some(0), String::new()),
+            "{arguments:?}"
+        );
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let (code, errors) = unread(&["policy", "list"], full.expect("it is there"));
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(
+        errors.starts_with("tidegate: standard output: No space left"),
+        "{errors}"
+    );
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}
+
 #[test]
 fn a_directory_that_is_served_already_is_refused() {
     let scratch = Scratch::new();

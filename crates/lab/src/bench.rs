@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tidegate_cli::fail::Fail;
 use tidegate_cli::installed;
+use tidegate_cli::{err, out, outln};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -143,7 +144,7 @@ impl Common {
     /// Tells a terminal how far the benchmark is: one line, which the next one replaces.
     fn progress(&self, line: &str) {
         if !self.json && rustix::termios::isatty(stderr()) {
-            eprint!("\r{line}\x1b[K\r");
+            err!("\r{line}\x1b[K\r");
             // A terminal that is gone sees no progress.
             let _ = std::io::stderr().flush();
         }
@@ -159,9 +160,9 @@ impl Common {
         if self.json {
             let mut found = json();
             found["claims"] = claims_json(claims);
-            println!("{found}");
+            outln!("{found}");
         } else {
-            print!("{}", text());
+            out!("{}", text());
         }
         self.judge(claims)
     }
@@ -169,7 +170,7 @@ impl Common {
     /// Prints which claims hold. With --check the exit code tells whether all do.
     fn judge(&self, claims: &[Claim]) -> ExitCode {
         for claim in claims.iter().filter(|_| !self.json) {
-            println!("{:<13}  {}", claim.verdict(), claim.text);
+            outln!("{:<13}  {}", claim.verdict(), claim.text);
         }
         match self.check && claims.iter().any(|claim| !claim.holds) {
             true => ExitCode::FAILURE,

@@ -9,13 +9,14 @@ use crate::bench::statistics::median;
 use crate::bench::workplace::Workplace;
 use job::Job;
 use serde_json::json;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_cli::fail::Fail;
+use tidegate_cli::output;
 use tidegate_cli::table::lay_out;
+use tidegate_cli::{out, outln};
 use tidegate_client::Client;
 
 const FORWARDERS: usize = 4;
@@ -88,8 +89,8 @@ impl Demo {
             self.turn(&cluster, &client, (&small, &large), &mut times)?;
         }
         match self.json {
-            true => println!("{}", times.json()),
-            false => print!("\n{}", times.text()),
+            true => outln!("{}", times.json()),
+            false => out!("\n{}", times.text()),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -152,9 +153,8 @@ impl Demo {
 
     fn say(&self, line: &str) {
         if !self.json {
-            println!("{line}");
-            // Without its reader there is nobody to tell.
-            let _ = std::io::stdout().flush();
+            outln!("{line}");
+            output::flush();
         }
     }
 }

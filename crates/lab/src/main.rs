@@ -1,6 +1,9 @@
 //! `tidegate-lab` performs `tidegate bench`, `sim`, `report` and `demo`: it measures Tidegate on
 //! real forwarders and in virtual time, and draws the results.
 
+// They panic where nobody reads: [`tidegate_cli::output`] does not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod bench;
 mod chart;
 mod demo;

@@ -8,10 +8,10 @@ use crate::sim;
 use output::Output;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tidegate_cli::fail::Fail;
+use tidegate_cli::outln;
 use tidegate_cli::trace::summarise;
 use tidegate_sim::library;
 use tidegate_sim::scenario::{REPETITIONS_MAX, SEED_MAX};
@@ -101,8 +101,7 @@ impl Report {
             true => json!({ "written": written, "holds": claims.all(|holds| holds) }).to_string(),
             false => format!("wrote {}", written.join(", ")),
         };
-        // A closed pipe is the reader's choice.
-        let _ = writeln!(std::io::stdout(), "{text}");
+        outln!("{text}");
         Ok(ExitCode::SUCCESS)
     }
 

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tidegate_cli::fail::Fail;
+use tidegate_cli::output;
+use tidegate_cli::{err, errln, out, outln};
 use tidegate_sim::runner::Recorded;
 use tidegate_sim::scenario::{REPETITIONS_MAX, SEED_MAX, Scenario};
 use tidegate_sim::{library, runner};
@@ -116,15 +118,17 @@ impl Sim {
             let start = Instant::now();
             let (findings, effort) = run(&scenario, self.threads, self.record.as_deref())?;
             if self.timing {
-                eprintln!("{}: {}", scenario.name, effort.over(start.elapsed()));
+                errln!("{}: {}", scenario.name, effort.over(start.elapsed()));
             }
             holds &= findings.holds;
             let text = match self.json {
                 true => json_line(&findings)?,
                 false => text::page(&findings),
             };
-            // A closed pipe is the reader's choice.
-            let _ = std::io::stdout().write_all(text.as_bytes());
+            out!("{text}");
+            if !output::flush() && !self.check {
+                break;
+            }
         }
         Ok(match self.check && !holds {
             true => ExitCode::FAILURE,
@@ -139,8 +143,8 @@ impl Sim {
         }
         for (name, title) in rows {
             match self.json {
-                true => println!("{}", json!({ "name": name, "title": title })),
-                false => println!("{name:<20} {title}"),
+                true => outln!("{}", json!({ "name": name, "title": title })),
+                false => outln!("{name:<20} {title}"),
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -150,7 +154,7 @@ impl Sim {
         for name in &self.scenarios {
             let known = library::SCENARIOS.iter().find(|(known, _)| known == name);
             match known {
-                Some((_, text)) => print!("{text}"),
+                Some((_, text)) => out!("{text}"),
                 None => {
                     return Err(Fail::usage(format!(
                         "there is no scenario {name:?}; `tidegate sim --list` lists them"
@@ -159,7 +163,7 @@ impl Sim {
             }
         }
         if self.replay.is_wanted() {
-            print!("{}", self.replay.scenario()?);
+            out!("{}", self.replay.scenario()?);
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -198,7 +202,7 @@ pub fn run(
     record: Option<&Path>,
 ) -> Result<(Findings, Effort), Fail> {
     for warning in &scenario.warnings {
-        eprintln!("tidegate: {}: {warning}", scenario.name);
+        errln!("tidegate: {}: {warning}", scenario.name);
     }
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let threads = threads.map_or(cores, |threads| threads as usize);
@@ -208,7 +212,7 @@ pub fn run(
             const WIDTH: usize = 30;
             let bar = "#".repeat(done * WIDTH / of);
             let end = if done == of { "\r\x1b[K" } else { "" };
-            eprint!(
+            err!(
                 "\r{} [{bar:<WIDTH$}] {done} of {of} runs{end}",
                 scenario.name
             );

@@ -371,3 +371,14 @@ fn other_files_and_full_disks_are_safe() {
     let (code, line) = scratch.refusal(&["report"]);
     assert!(code == 2 && line.contains("SCENARIO"), "{line}");
 }
+
+#[test]
+fn a_list_that_nobody_reads_to_its_end_is_no_error() {
+    let (reader, writer) = std::io::pipe().expect("room");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-lab"));
+    let done = command.args(["sim", "--list"]).stdout(writer).output();
+    let done = done.expect("the command is built");
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert_eq!((done.status.code(), &*errors), (Some(0), ""));
+}

@@ -2,8 +2,8 @@
 
 use crate::fail::Fail;
 use crate::table::{self, Table};
+use crate::{errln, out};
 use serde_json::{Value, json};
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tidegate_trace::{AppId, Merged, Part, Spread, Summary, summarise};
@@ -42,10 +42,9 @@ impl Summarise {
             true => format!("{}\n", as_json(&summary, files.len(), &warnings)),
             false => as_text(&summary, files.len()),
         };
-        // A closed pipe is the reader's choice.
-        let _ = std::io::stdout().write_all(text.as_bytes());
+        out!("{text}");
         for warning in warnings {
-            eprintln!("tidegate: {warning}");
+            errln!("tidegate: {warning}");
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -3,6 +3,7 @@
 
 use super::orphans::{self, Role};
 use super::plan::{FORWARDERS_MAX, MOUNT};
+use crate::errln;
 use crate::holders::{self, Holder};
 use crate::processes::{self, Process};
 use crate::state::StateDir;
@@ -36,7 +37,7 @@ impl Busy {
         if holders.is_empty() {
             return None;
         }
-        eprintln!(
+        errln!(
             "tidegate: the mount {} is in use by {}; waiting up to {} s until they let go of it",
             point.display(),
             holders::list(&holders),
@@ -53,7 +54,7 @@ impl Busy {
     pub fn say_free(&self) {
         let seconds = self.since.elapsed().as_secs_f64();
         let point = self.point.display();
-        eprintln!("tidegate: {point} was let go of and taken away after {seconds:.1} s");
+        errln!("tidegate: {point} was let go of and taken away after {seconds:.1} s");
     }
 
     /// Those that are still there, for a message.

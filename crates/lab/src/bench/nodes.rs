@@ -20,6 +20,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 use tidegate_cli::fail::Fail;
 use tidegate_cli::target::Target;
+use tidegate_cli::{errln, out, outln};
 use tidegate_sched::mix64;
 use tidegate_server::config::parse_bytes;
 
@@ -193,8 +194,8 @@ impl Nodes {
         }
         drop(policies);
         match self.common.json {
-            true => println!("{}", self.json(&reports)),
-            false => print!("{}", self.text(&reports)),
+            true => outln!("{}", self.json(&reports)),
+            false => out!("{}", self.text(&reports)),
         }
         if let Some(file) = &self.write {
             let wrote = std::fs::write(file, page::page(&self, file, &reports));
@@ -233,7 +234,7 @@ impl Nodes {
         let removed = fleet.ask(&[(0, Task::Remove(path.clone()))]);
         let runs = measured.inspect_err(|_| {
             if removed.is_err() {
-                eprintln!("tidegate: please remove {}", path.display());
+                errln!("tidegate: please remove {}", path.display());
             }
         })?;
         removed.map(|_| runs)

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use tidegate_cli::errln;
 use tidegate_cli::fail::Fail;
 use tidegate_cli::installed;
 use workload::{LARGE, Measured, SMALL, Workload};
@@ -144,13 +145,13 @@ impl Performance {
         let mounts = match crate::bench::cluster::no_fuse() {
             None => Some((one.mount()?, four.mount()?)),
             Some(why) => {
-                eprintln!("tidegate: mount and short-cut are left out: {why}");
+                errln!("tidegate: mount and short-cut are left out: {why}");
                 None
             }
         };
         let library = installed::shortcut();
         if library.is_none() {
-            eprintln!(
+            errln!(
                 "tidegate: the short-cut is left out: {} is not there; `make build` builds it",
                 installed::SHORTCUT
             );

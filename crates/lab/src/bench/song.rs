@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_cli::fail::Fail;
+use tidegate_cli::outln;
 use tidegate_client::Client;
 use tidegate_client::fs::{File, OpenHow};
 use tidegate_server::device::address::Mapping;
@@ -244,7 +245,7 @@ impl Song {
 
     fn say(&self, line: &str) {
         if !self.common.json {
-            println!("{line}");
+            outln!("{line}");
         }
     }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tidegate_cli::errln;
 use tidegate_cli::fail::Fail;
 use tidegate_cli::processes;
 
@@ -59,7 +60,7 @@ impl Workplace {
         };
         std::thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {
-                eprintln!("tidegate: stopped; cleaning up");
+                errln!("tidegate: stopped; cleaning up");
                 lock(&held).clear();
                 std::process::exit(128 + signal);
             }
@@ -215,7 +216,7 @@ impl Held {
         if let Err(error) = std::fs::remove_dir_all(&self.dir)
             && self.dir.exists()
         {
-            eprintln!(
+            errln!(
                 "tidegate: {}: {error}; please remove it",
                 self.dir.display()
             );

@@ -4,6 +4,7 @@
 use super::fleet::application;
 use serde_json::Value;
 use std::sync::Arc;
+use tidegate_cli::errln;
 use tidegate_cli::fail::Fail;
 use tidegate_cli::stat::{ANSWER_MAX, ask_all, states, why};
 use tidegate_cli::target::Target;
@@ -83,7 +84,7 @@ impl Drop for Policies {
             return;
         }
         if let Err(fail) = self.tell(|index| self.before[index].as_str()) {
-            eprintln!(
+            errln!(
                 "tidegate: {}; the policy is not what it was: tidegate policy set",
                 fail.message
             );
