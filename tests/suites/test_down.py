@@ -1,8 +1,11 @@
 """tidegate down on a mount in use: says at once who uses it, waits, and says what it did."""
+import os
+import pathlib
+import subprocess
 import time
 
 import pytest
-from conftest import kill, mounted, until
+from conftest import kill, mounted, run, until
 
 
 class Down:
@@ -47,3 +50,37 @@ def test_beside_a_program(forwarders, lets_go):
 def test_beside_nobody(forwarders):
     with forwarders(2) as up:
         assert Down(up).end(0, 0)[0] == ""
+
+
+def test_beside_a_copy_in_another_mount_namespace(forwarders):
+    """As a container has one: nothing is open on it, so nobody is waited for."""
+    words = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    if run(*words, "true", code=None).returncode:
+        pytest.skip("no right to make a mount namespace")
+    with forwarders(2) as up:
+        copy = up.start(*words, "sleep", 300)
+        until(lambda: pathlib.Path(f"/proc/{copy.pid}/comm").read_text() == "sleep\n", "it does not run")
+        assert mounted(up.mount, copy.pid)
+        said, spent = Down(up).end(0, 1)
+        assert f"a copy of the mount {up.mount} is in the mount namespace of sleep (pid {copy.pid})" in said
+        assert spent < 13, "it waits for nobody"
+        assert copy.poll() is None, "the program is not touched"
+        kill(copy)
+
+
+def test_beside_an_open_file_in_another_mount_namespace(forwarders):
+    if os.geteuid():
+        pytest.skip("only root sees what others have open")
+    with forwarders(2) as up:
+        held = up.mount / "held"
+        writer = up.start("unshare", "-m", "sh", "-c", f"exec 3> {held}; echo bytes >&3; read x; echo more >&3",
+                          stdin=subprocess.PIPE)
+        until(lambda: (up.data / "held").exists() and (up.data / "held").read_text(), "it does not write")
+        down = Down(up)
+        until(lambda: down.err.stat().st_size, "it says nothing", 5)
+        time.sleep(2)
+        assert down.process.poll() is None, "the file is open"
+        writer.stdin.close()
+        assert writer.wait(30) == 0
+        assert "had to be killed" not in down.end(0, 3)[0]
+        assert (up.data / "held").read_text() == "bytes\nmore\n"

@@ -13,6 +13,10 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 /// Holders that are named; the others are counted.
 const NAMED_MAX: usize = 5;
 
+/// Ways in which a process uses a file of a mount.
+const OPEN: &str = "open file";
+const MAPPED: &str = "mapped file";
+
 /// A process that uses a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -25,6 +29,11 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// Whether it has a file there open or mapped, and not merely a directory as its own.
+    pub fn has_file(&self) -> bool {
+        [OPEN, MAPPED].contains(&self.how)
+    }
+
     /// Whether the process is still there.
     pub fn is_there(&self) -> bool {
         let process = PathBuf::from(format!("/proc/{}", self.pid));
@@ -63,7 +72,7 @@ pub fn find(point: &Path) -> Vec<Holder> {
 
 /// The path of a mount point without links, as /proc shows it. Does not access the mount point
 /// itself.
-fn spelled(point: &Path) -> PathBuf {
+pub fn spelled(point: &Path) -> PathBuf {
     let parent = point.parent().and_then(|parent| parent.canonicalize().ok());
     match (parent, point.file_name()) {
         (Some(parent), Some(name)) => parent.join(name),
@@ -118,8 +127,8 @@ fn way(process: &Path, point: &Path) -> Option<(&'static str, PathBuf)> {
         let mut inside = paths.map(Path::new).filter(|path| path.starts_with(point));
         inside.next().map(Path::to_path_buf)
     };
-    (opened().map(|path| ("open file", path)))
-        .or_else(|| mapped().map(|path| ("mapped file", path)))
+    (opened().map(|path| (OPEN, path)))
+        .or_else(|| mapped().map(|path| (MAPPED, path)))
         .or_else(|| inside(process.join("cwd")).map(|path| ("working directory", path)))
         .or_else(|| inside(process.join("root")).map(|path| ("root directory", path)))
 }

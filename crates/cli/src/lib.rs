@@ -7,6 +7,7 @@
 
 mod calibrate;
 mod check;
+mod copies;
 mod down;
 mod drain;
 pub mod fail;

@@ -10,7 +10,7 @@ use signal_hook::iterator::Signals;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tidegate_client::{Client, Context, Errno};
 use tidegate_mount::{MountOptions, Mounted};
@@ -202,21 +202,31 @@ fn check_role(client: &Client) -> Result<(), Fail> {
 }
 
 /// Serves the mount until it is gone. A signal unmounts it; files that are still open on it are
-/// served to their end.
+/// served to their end. Where none is open, a second signal ends this although the mount is still
+/// there: as a copy in another mount namespace, or as the working directory of a process.
 fn wait(mounted: Mounted, mut signals: Signals) -> Result<(), Fail> {
-    let closing = signals.handle();
-    std::thread::scope(|scope| {
-        let unmounting = std::thread::Builder::new().spawn_scoped(scope, || {
-            for _ in signals.forever() {
-                mounted.unmount();
+    let mounted = Arc::new(mounted);
+    let (ended, end) = mpsc::channel();
+    let (waiting, gone) = (Arc::clone(&mounted), ended.clone());
+    let thread = || std::thread::Builder::new();
+    let waits = thread().spawn(move || {
+        waiting.wait();
+        let _ = gone.send(());
+    });
+    waits.map_err(Fail::runtime)?;
+    let unmounts = thread().spawn(move || {
+        let mut is_taken_off = false;
+        for _ in signals.forever() {
+            if is_taken_off && !mounted.has_open_files() {
+                // The kernel ends the connection with the process.
+                let _ = ended.send(());
             }
-        });
-        if unmounting.is_ok() {
-            mounted.wait();
+            is_taken_off = mounted.unmount();
         }
-        closing.close();
-        unmounting.map(|_| ()).map_err(Fail::runtime)
-    })
+    });
+    unmounts.map_err(Fail::runtime)?;
+    // Either of the threads says it, and ends with the process if not before.
+    end.recv().map_err(Fail::runtime)
 }
 
 fn ticket_s(text: &str) -> Result<u64, String> {

@@ -94,15 +94,30 @@ impl Process {
 
     /// Asks the process to end, waits, and kills it if it does not end. True if it ended by itself.
     pub fn end(&self, patience: Duration) -> bool {
-        // It may be stopped, or gone already; both are fine.
-        self.signal(Signal::TERM);
-        self.signal(Signal::CONT);
-        if wait_until(patience, || self.has_ended()) {
+        self.end_or(patience, || {})
+    }
+
+    /// The same; calls `meanwhile` again and again while it waits.
+    pub fn end_or(&self, patience: Duration, mut meanwhile: impl FnMut()) -> bool {
+        self.ask_to_end();
+        let ended = wait_until(patience, || {
+            self.has_ended() || {
+                meanwhile();
+                false
+            }
+        });
+        if ended {
             return true;
         }
         self.signal(Signal::KILL);
         wait_until(Duration::from_secs(5), || self.has_ended());
         false
+    }
+
+    /// Asks the process to end. It may be stopped, or gone already; both are fine.
+    pub fn ask_to_end(&self) {
+        self.signal(Signal::TERM);
+        self.signal(Signal::CONT);
     }
 
     fn signal(&self, signal: Signal) {

@@ -70,6 +70,11 @@ impl RemoteFiles {
         }
     }
 
+    /// Whether a file or directory is open, or a file mapped.
+    pub(crate) fn has_open_files(&self) -> bool {
+        !(self.files.is_empty() && self.directories.is_empty())
+    }
+
     /// Closes what the kernel has not closed, because the mount is gone.
     pub(crate) fn close_all(&self) {
         self.files.clear();

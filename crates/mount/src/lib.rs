@@ -152,6 +152,12 @@ impl Mounted {
         self.direct_mmap
     }
 
+    /// Whether a file or directory is open on the mount or a file mapped, here or where a copy of
+    /// the mount is, in another mount namespace. If none is, nobody loses data with the mount.
+    pub fn has_open_files(&self) -> bool {
+        self.files.has_open_files()
+    }
+
     /// Waits until the mount is unmounted, by [`Self::unmount`] or anybody else, and nothing on it
     /// is open any more.
     pub fn wait(&self) {

@@ -3,6 +3,7 @@
 
 use super::orphans::{self, Role};
 use super::plan::{FORWARDERS_MAX, MOUNT};
+use crate::copies::{self, Copy};
 use crate::errln;
 use crate::holders::{self, Holder};
 use crate::processes::{self, Process};
@@ -12,16 +13,19 @@ use std::time::{Duration, Instant};
 
 /// For the mount to end by itself.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(15);
+/// Between two requests that the mount end.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// For forwarders to drain: longer than their own bound.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(35);
 
 /// The file of the state directory that says what had to be killed, a line each.
 const KILLED: &str = "killed";
 
-/// A mount that processes still use while the command wants to unmount it.
+/// A mount that processes still use, or have a copy of, while the command wants to unmount it.
 pub struct Busy {
     point: PathBuf,
     holders: Vec<Holder>,
+    copies: Vec<Copy>,
     since: Instant,
 }
 
@@ -33,39 +37,79 @@ impl Busy {
         if !processes::is_mounted(&point) {
             return None;
         }
-        let holders = holders::find(&point);
-        if holders.is_empty() {
-            return None;
+        let (holders, copies) = (holders::find(&point), copies::find(&point));
+        let place = point.display();
+        if let Some(first) = copies.first() {
+            let more = match copies.len() {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            errln!(
+                "tidegate: a copy of the mount {place} is in the mount namespace of {first}{more}; \
+                 it ends, too"
+            );
         }
-        errln!(
-            "tidegate: the mount {} is in use by {}; waiting up to {} s until they let go of it",
-            point.display(),
-            holders::list(&holders),
-            MOUNT_PATIENCE.as_secs()
-        );
-        Some(Busy {
+        if !holders.is_empty() {
+            errln!(
+                "tidegate: the mount {place} is in use by {}; waiting up to {} s until they let go \
+                 of it",
+                holders::list(&holders),
+                MOUNT_PATIENCE.as_secs()
+            );
+        }
+        let is_used = !holders.is_empty() || !copies.is_empty();
+        is_used.then_some(Busy {
             point,
             holders,
+            copies,
             since: Instant::now(),
         })
     }
 
-    /// Prints that no process uses the mount any more.
+    /// Prints that no process uses the mount any more, if one has.
     pub fn say_free(&self) {
+        if self.holders.is_empty() {
+            return;
+        }
         let seconds = self.since.elapsed().as_secs_f64();
         let point = self.point.display();
         errln!("tidegate: {point} was let go of and taken away after {seconds:.1} s");
     }
 
-    /// Those that are still there, for a message.
-    fn still(&self) -> String {
+    /// Those that are still there.
+    fn still(&self) -> Vec<Holder> {
         let there = self.holders.iter().filter(|holder| holder.is_there());
-        let there: Vec<Holder> = there.cloned().collect();
-        match there.is_empty() {
-            true => String::new(),
-            false => format!(" in use by {}", holders::list(&there)),
+        there.cloned().collect()
+    }
+
+    /// What keeps the mount, for a message.
+    fn text(&self) -> String {
+        let there = self.still();
+        match (there.is_empty(), self.copies.first()) {
+            (false, _) => format!(" in use by {}", holders::list(&there)),
+            (true, Some(copy)) => format!(", of which a copy is in the namespace of {copy}"),
+            (true, None) => String::new(),
         }
     }
+}
+
+/// Ends the mount; true if it ended by itself. It serves open files to their end, and so does a
+/// process that has its working directory there. For nothing else: where the mount has a copy in
+/// another namespace, the kernel would let it live as long as that.
+fn end_mount(process: &Process, busy: Option<&Busy>) -> bool {
+    let is_waited_for = || {
+        let there = busy.map_or(Vec::new(), Busy::still);
+        there.iter().any(|holder| !holder.has_file())
+    };
+    let mut asked = Instant::now();
+    process.end_or(MOUNT_PATIENCE, || {
+        if asked.elapsed() < ASK_AGAIN || is_waited_for() {
+            return;
+        }
+        asked = Instant::now();
+        // It ends now if no file is open on it, which it knows best.
+        process.ask_to_end();
+    })
 }
 
 /// Stops the processes of the state directory, those included that no file of it names. Returns
@@ -75,10 +119,10 @@ pub fn stop(state: &StateDir) -> Vec<String> {
     let (mounts, forwarders) = running(state);
     for process in mounts.iter().map(|(_, process)| process) {
         let busy = Busy::look(state);
-        let gently = process.end(MOUNT_PATIENCE);
+        let gently = end_mount(process, busy.as_ref());
         match &busy {
             _ if !gently => {
-                let still = busy.map_or(String::new(), |busy| busy.still());
+                let still = busy.map_or(String::new(), |busy| busy.text());
                 let seconds = MOUNT_PATIENCE.as_secs();
                 killed.push(format!("the mount{still}, after {seconds} s"));
             }

@@ -79,6 +79,11 @@ impl<T> Opens<T> {
         table.remove(&number)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.is_empty()
+    }
+
     /// Closes everything, because the kernel drops its last releases with the connection.
     pub(super) fn clear(&self) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
