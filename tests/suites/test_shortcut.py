@@ -79,3 +79,39 @@ def test_unmodified_programs(forwarders, count):
                 pytest.skip("fsx is not built: run tools/need fsx")
             run(fsx.stdout.strip(), "-q", "-N", 20000, "-S", 9, "-P", up.path, up.mount / "fsx", timeout=900,
                 env=os.environ | {"LD_PRELOAD": str(LIBRARY), "TIDEGATE_SHORTCUT": "check"})
+
+
+SHORT = """
+import errno, os, signal, sys, time
+file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR)
+os.pwrite(file, b"x" * 4096, 0)  # the short-cut takes the file
+os.kill(int(sys.argv[2]), signal.SIGKILL)
+for _ in range(600):
+    try:
+        os.statvfs(sys.argv[1])
+        time.sleep(0.05)
+    except OSError as error:
+        assert error.errno == errno.ENOTCONN
+        break
+try:
+    print(os.pwrite(file, b"y" * (48 << 20), 0))
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
+
+
+def test_what_was_written_past_a_dead_mount_is_counted(forwarders, work):
+    """More than fits is written, so the rest goes to the mount, which is gone."""
+    if os.geteuid():
+        pytest.skip("only root can mount a small file system")
+    small = work.folder()
+    run("mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", small)
+    try:
+        with forwarders(1, data=small) as up:
+            pid = (up.state / "mount.pid").read_text().strip()
+            said = up.tidegate("run", "--", "python3", "-c", SHORT, up.mount / "file", pid,
+                               env={"TIDEGATE_SHORTCUT": "eager"}).stdout.strip()
+            assert said.isdigit() and 0 < int(said) < 48 << 20, said
+            assert (small / "file").read_bytes()[:int(said)] == b"y" * int(said)
+    finally:
+        run("umount", "-l", small)

@@ -166,7 +166,7 @@ pub(crate) fn transfer(way: Way, fd: c_int, memory: Option<Memory<'_>>, at: Opti
             return append(state, &file, &memory, fd, at);
         }
         let done = match at {
-            Some(at) => at_place(way, (state, &file), &memory, at),
+            Some(at) => at_place(way, (state, &file), &memory, (fd, at)),
             None => at_offset(way, (state, &file), &memory, fd),
         };
         if matches!(done, Done::Failed(_)) {
@@ -231,7 +231,7 @@ fn at_offset(
         // The offset cannot be moved, or was not: the kernel reports why.
         return Done::NotOurs;
     }
-    let done = at_place(way, (state, file), memory, end - len);
+    let done = at_place(way, (state, file), memory, (fd, end - len));
     let moved = match &done {
         Done::Moved(moved) => *moved as off_t,
         _ => 0,
@@ -247,7 +247,7 @@ fn at_place(
     way: Way,
     (state, file): (&State, &Intercepted),
     memory: &Memory<'_>,
-    at: off_t,
+    (fd, at): (c_int, off_t),
 ) -> Done {
     let Some(place) = u64::try_from(at)
         .ok()
@@ -257,6 +257,7 @@ fn at_place(
     };
     let context = file.context_of(place, memory.len);
     let mut done = 0;
+    let is_lost = |done: usize| done > 0 && mount_is_dead(fd);
     while done < memory.len {
         let len = (memory.len - done).min(PIECE);
         let at = place + done as u64;
@@ -266,7 +267,10 @@ fn at_place(
         };
         match moved {
             // A forwarder has refused the rest, so the mount tries it, as after an error.
-            Ok(moved) if moved < len && way == Way::Write => return Done::NotOurs,
+            Ok(moved) if moved < len && way == Way::Write => match is_lost(done + moved) {
+                true => return Done::Moved(done + moved),
+                false => return Done::NotOurs,
+            },
             Ok(moved) => {
                 done += moved;
                 if moved < len {
@@ -276,6 +280,7 @@ fn at_place(
             }
             Err(errno) if is_final(errno) && done == 0 => return Done::Failed(errno),
             Err(errno) if is_final(errno) => break,
+            Err(_) if is_lost(done) => break,
             Err(Errno::KEYEXPIRED) => {
                 intercept::expired(state, file);
                 return Done::NotOurs;
@@ -287,6 +292,16 @@ fn at_place(
         }
     }
     Done::Moved(done)
+}
+
+/// Whether the mount of an open file is gone for good. Then the kernel would answer ENOTCONN for a
+/// call of which a part is done, and a short count is the truth.
+fn mount_is_dead(fd: c_int) -> bool {
+    // SAFETY: a plain structure of numbers, which may be zero; the kernel writes no further.
+    unsafe {
+        let mut found: libc::statfs = std::mem::zeroed();
+        libc::fstatfs(fd, &mut found) != 0 && *libc::__errno_location() == libc::ENOTCONN
+    }
 }
 
 /// Whether to return the error to the program: the mount would need as long again to come to it.
