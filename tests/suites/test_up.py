@@ -124,6 +124,43 @@ def test_who_has_the_lock_is_told(place):
     nothing_left(place)
 
 
+def test_a_dead_mount_is_named_and_mended(place):
+    mount = place.state / "mnt"
+    run(*command(place, "up", place / "data", "--forwarders", 2))
+    os.kill(int((place.state / "mount.pid").read_text()), signal.SIGKILL)
+    for words, code in (("run", 1), ("stat", 0)):
+        words = [*command(place, words), *(["--", "true"] if words == "run" else [])]
+        done = run(*words, code=code)
+        assert f"the mount {mount} is dead" in done.stdout + done.stderr
+        assert f"`tidegate mount {mount}`" in done.stdout + done.stderr
+    assert "is dead" in run(*command(place, "stat", "--check"), code=1).stdout
+    said = run(*command(place, "mount", mount)).stderr
+    assert said == f"tidegate: the mount {mount} was dead, its process is gone: took it away\n"
+    (place / "data" / "seen").write_text("bytes")
+    assert (mount / "seen").read_text() == "bytes"
+    run(*command(place, "stat", "--check"))
+    run(*command(place, "down"))
+    nothing_left(place)
+
+
+def test_a_dead_set_is_named_and_replaced(place):
+    up = place.start(*command(place, "up", place / "data", "--forwarders", 2, "--foreground"))
+    until(lambda: mounted(place.state / "mnt"), "it does not mount")
+    until(lambda: run(*command(place, "stat"), code=None).returncode == 0, "no forwarder answers")
+    kill(up)
+    for pid in serving(place.state):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not serving(place.state), "they do not end")
+    said = run(*command(place, "stat"), code=2).stderr
+    assert f"`tidegate down --state-dir {place.state}` clears what they left" in said, said
+    said = run(*command(place, "up", place / "other", "--forwarders", 1)).stderr
+    assert said == f"tidegate: the mount {place.state / 'mnt'} was dead, its process is gone: took it away\n"
+    (place / "other" / "seen").write_text("bytes")
+    assert (place.state / "mnt/seen").read_text() == "bytes"
+    run(*command(place, "down"))
+    nothing_left(place)
+
+
 def test_jobs_of_a_batch_system(place):
     runtime = place.folder("runtime")
     runtime.chmod(0o700)

@@ -8,6 +8,7 @@
 mod calibrate;
 mod check;
 mod copies;
+mod dead_mount;
 mod down;
 mod drain;
 pub mod fail;
@@ -16,6 +17,7 @@ pub mod installed;
 mod keys;
 mod lab;
 mod lock;
+mod members;
 mod mount;
 mod names;
 pub mod output;

@@ -1,5 +1,6 @@
 //! `tidegate mount` and `tidegate umount`: the forwarders' files on this node.
 
+use crate::dead_mount;
 use crate::fail::Fail;
 use crate::installed;
 use crate::processes;
@@ -167,7 +168,7 @@ impl Umount {
 }
 
 /// Checks that a mount point is an empty directory on which nothing is mounted. A mount would hide
-/// what is there.
+/// what is there. A dead mount of this user is taken away first.
 pub fn check_point(point: &Path) -> Result<(), Fail> {
     let wrong = |what: String| Fail::usage(format!("mount point {}: {what}", point.display()));
     // First, for a mount may hang or be dead, and then says nothing of its files.
@@ -175,6 +176,7 @@ pub fn check_point(point: &Path) -> Result<(), Fail> {
         .canonicalize()
         .or_else(|_| std::path::absolute(point))
         .unwrap_or_else(|_| point.to_path_buf());
+    dead_mount::mend(&absolute);
     if processes::is_mounted(&absolute) {
         let advice = format!("`tidegate umount {}` takes it away", point.display());
         return Err(wrong(format!("already mounted; {advice}")));

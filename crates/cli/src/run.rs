@@ -2,6 +2,7 @@
 
 mod launcher;
 
+use crate::dead_mount;
 use crate::errln;
 use crate::fail::Fail;
 use crate::installed::{self, SHORTCUT};
@@ -90,6 +91,9 @@ impl Run {
         if let Some(point) = existing {
             client.shutdown();
             drop(client);
+            if dead_mount::is_dead(&point) {
+                return Err(Fail::runtime(dead_mount::advice(&point)));
+            }
             // Nothing is left for us to do: the program takes our place, with signals and all.
             let point = inside(point, view.as_ref());
             if let Some(view) = &view

@@ -4,12 +4,14 @@ mod alike;
 mod applications;
 pub mod health;
 
+use crate::dead_mount;
 use crate::fail::Fail;
 use crate::names;
 use crate::out;
 use crate::output;
 use crate::table;
 use crate::target::Target;
+use health::Wrong;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -44,8 +46,11 @@ impl Stat {
     /// Prints once, or again and again.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let (found, client) = self.target.connect(Some(ANSWER_MAX))?;
+        // Of a local set; others have many mounts, on other nodes.
+        let mount = found.mount.filter(|point| dead_mount::is_dead(point));
+        let dead = mount.map(|point| Wrong::of_all("mount", dead_mount::advice(&point)));
         if self.check {
-            return Ok(self.check(&states(&client, &found.forwarders)));
+            return Ok(self.check(&states(&client, &found.forwarders), dead));
         }
         loop {
             let mut states = states(&client, &found.forwarders);
@@ -54,7 +59,7 @@ impl Stat {
             }
             let text = match self.json {
                 true => format!("{}\n", Value::Array(states)),
-                false => lay_out(&states) + &applications::lay_out(&states),
+                false => lay_out(&states, dead.as_ref()) + &applications::lay_out(&states),
             };
             out!("{text}");
             if !output::flush() || !self.watch {
@@ -64,8 +69,9 @@ impl Stat {
         }
     }
 
-    fn check(&self, states: &[Value]) -> ExitCode {
+    fn check(&self, states: &[Value], dead: Option<Wrong>) -> ExitCode {
         let mut wrong = health::of_forwarders(states);
+        wrong.extend(dead);
         wrong.extend(health::of_seats(states));
         wrong.extend(health::of_number(states));
         wrong.extend(alike::differences(states));
@@ -139,7 +145,7 @@ fn recorded(state: &Value) -> [String; 2] {
     [recorded, number(&trace["dropped"])].map(|count| count.to_string())
 }
 
-fn lay_out(states: &[Value]) -> String {
+fn lay_out(states: &[Value], dead: Option<&Wrong>) -> String {
     let mut heading = vec![
         "forwarder",
         "policy",
@@ -163,6 +169,8 @@ fn lay_out(states: &[Value]) -> String {
     }
     let told = health::of_forwarders(states).into_iter();
     let told = told.chain(alike::differences(states));
+    let told: Vec<Wrong> = told.collect();
+    let told = told.iter().chain(dead);
     let failures: String = told.map(|wrong| format!("{}\n", wrong.text)).collect();
     let rows = states.iter().map(|state| {
         let mut row = row(state);

@@ -13,6 +13,9 @@ use std::sync::{Arc, OnceLock};
 /// Names the state directory for all commands.
 pub const STATE_DIR: &str = "TIDEGATE_STATE_DIR";
 
+/// Most forwarders of one state directory.
+pub const FORWARDERS_MAX: usize = 64;
+
 /// `client.toml`: what the other commands need to know of a set of forwarders.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]

@@ -4,6 +4,7 @@ mod here;
 
 use crate::errln;
 use crate::fail::Fail;
+use crate::members;
 use crate::state::{ClientFile, StateDir};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -101,10 +102,25 @@ impl Target {
         }
     }
 
+    /// The same failure, or that the set of a state directory has no process any more.
+    fn or_dead_set(&self, fail: Fail) -> Fail {
+        let state = StateDir::choose(self.state_dir.as_deref());
+        let is_meant = self.forwarders.is_empty() && self.client.is_none();
+        let is_there = is_meant && matches!(state.enter(), Ok(true));
+        if !is_there || !state.inside(&state.client_file()).exists() || members::runs(&state) {
+            return fail;
+        }
+        let dir = state.path().display();
+        Fail::usage(format!(
+            "the forwarders of {dir} are gone without `tidegate down`; `tidegate down --state-dir \
+             {dir}` clears what they left, `tidegate up` does so too and starts others"
+        ))
+    }
+
     /// Connects a client, whose calls end after `limit`; None: the client's own timeout.
     pub fn connect(&self, limit: Option<Duration>) -> Result<(ClientFile, Arc<Client>), Fail> {
         let mut found = self.find()?;
-        let client = connect(&found, limit)?;
+        let client = connect(&found, limit).map_err(|fail| self.or_dead_set(fail))?;
         found.forwarders = client.addresses().to_vec();
         Ok((found, client))
     }

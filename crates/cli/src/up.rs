@@ -1,6 +1,5 @@
 //! `tidegate up`: a local set of forwarders over one directory, mounted.
 
-pub mod orphans;
 mod plan;
 mod seats;
 mod stop;

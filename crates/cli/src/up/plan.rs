@@ -1,8 +1,9 @@
 //! The plan of `tidegate up`: what it is going to start, checked before it starts anything.
 
-use super::{Up, orphans};
+use super::Up;
 use crate::fail::Fail;
 use crate::keys::Setting;
+use crate::members;
 use crate::state::{ClientFile, StateDir};
 use rustix::process::Pid;
 use std::fmt::Write;
@@ -13,9 +14,6 @@ use std::path::{Path, PathBuf};
 use tidegate_server::PidFile;
 use tidegate_server::config::rule::Rules;
 use tidegate_server::config::{Config, Source, Value, rules_file};
-
-/// Most forwarders of one `up`.
-pub const FORWARDERS_MAX: usize = 64;
 
 /// The folder of the state directory where to mount, if nothing else is said.
 pub const MOUNT: &str = "mnt";
@@ -170,11 +168,12 @@ impl Plan {
 
     /// A process of an earlier `up` in this state directory that still runs.
     pub fn running(&self) -> Option<Pid> {
-        let holder = |file: PathBuf| PidFile::holder(&self.state.inside(&file));
-        let mut by_file = (0..FORWARDERS_MAX).map(|index| self.state.forwarder(index, "pid"));
-        holder(self.state.file("up.pid"))
-            .or_else(|| by_file.find_map(holder))
-            .or_else(|| orphans::find(&self.state).first().map(|(_, one)| one.pid()))
+        let up = PidFile::holder(&self.state.inside(&self.state.file("up.pid")));
+        up.or_else(|| {
+            let (mounts, forwarders) = members::running(&self.state);
+            let mount = mounts.first().map(|(_, process)| process.pid());
+            mount.or(forwarders.first().map(|(_, process)| process.pid()))
+        })
     }
 
     /// How to use what runs now, in words.

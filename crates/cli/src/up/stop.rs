@@ -1,13 +1,13 @@
 //! Stops what `tidegate up` started: the mount first, so that its last requests reach the
 //! forwarders, then the forwarders.
 
-use super::orphans::{self, Role};
-use super::plan::{FORWARDERS_MAX, MOUNT};
+use super::plan::MOUNT;
 use crate::copies::{self, Copy};
 use crate::errln;
 use crate::holders::{self, Holder};
+use crate::members;
 use crate::processes::{self, Process};
-use crate::state::StateDir;
+use crate::state::{FORWARDERS_MAX, StateDir};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,7 @@ fn end_mount(process: &Process, busy: Option<&Busy>) -> bool {
 /// those that it had to kill, in words.
 pub fn stop(state: &StateDir) -> Vec<String> {
     let mut killed = Vec::new();
-    let (mounts, forwarders) = running(state);
+    let (mounts, forwarders) = members::running(state);
     for process in mounts.iter().map(|(_, process)| process) {
         let busy = Busy::look(state);
         let gently = end_mount(process, busy.as_ref());
@@ -154,34 +154,9 @@ pub fn stop(state: &StateDir) -> Vec<String> {
     killed
 }
 
-/// Whether processes of the state directory run, or its own folder for a mount is mounted.
+/// Whether something is left to stop, be it only a mount in the state directory.
 pub fn is_left(state: &StateDir) -> bool {
-    let (mounts, forwarders) = running(state);
-    !mounts.is_empty() || !forwarders.is_empty() || processes::is_mounted(&state.file(MOUNT))
-}
-
-/// A process of the mount and where that is, if only its arguments tell it.
-type RunningMount = (Option<PathBuf>, Process);
-
-/// The mounts and the forwarders that run: by their pid files, and those that have none.
-fn running(state: &StateDir) -> (Vec<RunningMount>, Vec<(usize, Process)>) {
-    let find = |file: PathBuf| Process::find(&state.inside(&file));
-    let mount = find(state.file("mount.pid")).map(|process| (None, process));
-    let mut mounts = Vec::from_iter(mount);
-    let by_file = |index| Some((index, find(state.forwarder(index, "pid"))?));
-    let mut forwarders: Vec<_> = (0..FORWARDERS_MAX).filter_map(by_file).collect();
-    for (role, process) in orphans::find(state) {
-        let known = mounts.iter().map(|(_, one)| one.pid());
-        let mut known = known.chain(forwarders.iter().map(|(_, one)| one.pid()));
-        if known.any(|pid| pid == process.pid()) {
-            continue;
-        }
-        match role {
-            Role::Mount(point) => mounts.push((Some(point), process)),
-            Role::Forwarder(index) => forwarders.push((index, process)),
-        }
-    }
-    (mounts, forwarders)
+    members::runs(state) || processes::is_mounted(&state.file(MOUNT))
 }
 
 /// Takes the list of what the [`stop`] of another process has killed.

@@ -1,20 +1,51 @@
-//! Processes of a state directory that no pid file names: `tidegate up` was killed before they had
-//! come so far, or somebody has removed the files.
+//! The processes of a local set, by its state directory: those that hold pid files, and those that
+//! no pid file names, because `tidegate up` was killed before they had come so far, or somebody has
+//! removed the files.
 //!
-//! They are known by what they run: this program, by this user, with a file of the state directory
-//! as its configuration. A descriptor of the process is opened first, so that what is read is of
-//! the process which is ended.
+//! The latter are known by what they run: this program, by this user, with a file of the state
+//! directory as its configuration. A descriptor of the process is opened first, so that what is
+//! read is of the process which is ended.
 
 use crate::processes::Process;
-use crate::state::StateDir;
+use crate::state::{FORWARDERS_MAX, StateDir};
 use rustix::process::Pid;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// A process of the mount and where that is, if only its arguments tell it.
+pub type RunningMount = (Option<PathBuf>, Process);
+
+/// The mounts and the forwarders that run, the latter with their indices.
+pub fn running(state: &StateDir) -> (Vec<RunningMount>, Vec<(usize, Process)>) {
+    let find = |file: PathBuf| Process::find(&state.inside(&file));
+    let mount = find(state.file("mount.pid")).map(|process| (None, process));
+    let mut mounts = Vec::from_iter(mount);
+    let by_file = |index| Some((index, find(state.forwarder(index, "pid"))?));
+    let mut forwarders: Vec<_> = (0..FORWARDERS_MAX).filter_map(by_file).collect();
+    for (role, process) in unnamed(state) {
+        let known = mounts.iter().map(|(_, one)| one.pid());
+        let mut known = known.chain(forwarders.iter().map(|(_, one)| one.pid()));
+        if known.any(|pid| pid == process.pid()) {
+            continue;
+        }
+        match role {
+            Role::Mount(point) => mounts.push((Some(point), process)),
+            Role::Forwarder(index) => forwarders.push((index, process)),
+        }
+    }
+    (mounts, forwarders)
+}
+
+/// Whether forwarders or a mount run.
+pub fn runs(state: &StateDir) -> bool {
+    let (mounts, forwarders) = running(state);
+    !mounts.is_empty() || !forwarders.is_empty()
+}
+
 /// What a process does for a state directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Role {
+enum Role {
     /// A forwarder, by its index.
     Forwarder(usize),
     /// The mount, at this place.
@@ -22,7 +53,7 @@ pub enum Role {
 }
 
 /// The processes of this user that serve a state directory, except this one.
-pub fn find(state: &StateDir) -> Vec<(Role, Process)> {
+fn unnamed(state: &StateDir) -> Vec<(Role, Process)> {
     let Ok(place) = state.path().canonicalize() else {
         return Vec::new();
     };
