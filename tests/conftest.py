@@ -240,7 +240,7 @@ class Forwarders(Work):
     """`tidegate up` over a folder of its own. REACTORS in the environment gives each forwarder that
     many threads for connections."""
 
-    def __init__(self, path, count, *options, data=None, program=TIDEGATE):
+    def __init__(self, path, count, *options, data=None, program=TIDEGATE, restarts=False):
         need_fuse()
         super().__init__(path)
         self.plain, self.mount, self.state = (self / name for name in ("plain", "mnt", "run"))
@@ -254,7 +254,7 @@ class Forwarders(Work):
         with open(self / "up.out", "wb") as output:
             self.up = self.start(
                 program, "up", self.data, "--forwarders", count, "--mount", self.mount,
-                "--state-dir", self.state, "--foreground",
+                "--state-dir", self.state, "--foreground", *([] if restarts else ["--no-restart"]),
                 *(["--reactors", reactors] if reactors else []), *options, stdout=output, log=self / "up.err")
         try:
             ready(self.up, self / "up.err", lambda: "ready" in (self / "up.out").read_text().splitlines())

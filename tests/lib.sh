@@ -44,7 +44,7 @@ up() {
   mkdir -p -m 700 "$RUN"
   # Emptied here: the process below comes to it only later, and an old `ready` would be believed.
   : > "$WORK/up.out"
-  "$TIDEGATE" up "$DATA" --forwarders "$count" --mount "$MNT" --state-dir "$RUN" --foreground \
+  "$TIDEGATE" up "$DATA" --forwarders "$count" --mount "$MNT" --state-dir "$RUN" --foreground --no-restart \
     ${REACTORS:+--reactors "$REACTORS"} "$@" \
     > "$WORK/up.out" 2> "$WORK/up.err" < /dev/null &
   UP_PID=$!

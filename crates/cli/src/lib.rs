@@ -23,6 +23,7 @@ mod names;
 pub mod output;
 mod policy;
 pub mod processes;
+mod restarts;
 mod run;
 mod secret;
 mod serve;

@@ -9,6 +9,7 @@ use crate::fail::Fail;
 use crate::names;
 use crate::out;
 use crate::output;
+use crate::restarts::Restarts;
 use crate::table;
 use crate::target::Target;
 use health::Wrong;
@@ -52,14 +53,23 @@ impl Stat {
         if self.check {
             return Ok(self.check(&states(&client, &found.forwarders), dead));
         }
+        let state_dir = self.target.state();
         loop {
+            let restarts = state_dir.as_ref().map(Restarts::read).unwrap_or_default();
             let mut states = states(&client, &found.forwarders);
             if let Some(file) = self.target.names_file() {
                 applications::name(&mut states, &names::read(&file));
             }
             let text = match self.json {
-                true => format!("{}\n", Value::Array(states)),
-                false => lay_out(&states, dead.as_ref()) + &applications::lay_out(&states),
+                true => {
+                    note(&mut states, &restarts);
+                    format!("{}\n", Value::Array(states))
+                }
+                false => {
+                    let told = restarts.lines().into_iter().map(|line| line + "\n");
+                    let told: String = told.collect();
+                    lay_out(&states, dead.as_ref()) + &told + &applications::lay_out(&states)
+                }
             };
             out!("{text}");
             if !output::flush() || !self.watch {
@@ -88,6 +98,16 @@ impl Stat {
         match healthy {
             true => ExitCode::SUCCESS,
             false => ExitCode::from(1),
+        }
+    }
+}
+
+/// Adds to each state how often the forwarder was started again.
+fn note(states: &mut [Value], restarts: &Restarts) {
+    for one in &restarts.forwarder {
+        let fields = states.get_mut(one.index).and_then(Value::as_object_mut);
+        if let Some(fields) = fields {
+            fields.insert("restarts".to_string(), one.count.into());
         }
     }
 }

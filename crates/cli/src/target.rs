@@ -102,14 +102,20 @@ impl Target {
         }
     }
 
-    /// The same failure, or that the set of a state directory has no process any more.
-    fn or_dead_set(&self, fail: Fail) -> Fail {
+    /// The state directory whose forwarders are meant, if it is one.
+    pub fn state(&self) -> Option<StateDir> {
         let state = StateDir::choose(self.state_dir.as_deref());
         let is_meant = self.forwarders.is_empty() && self.client.is_none();
         let is_there = is_meant && matches!(state.enter(), Ok(true));
-        if !is_there || !state.inside(&state.client_file()).exists() || members::runs(&state) {
+        (is_there && state.inside(&state.client_file()).exists()).then_some(state)
+    }
+
+    /// The same failure, or that the set of a state directory has no process any more.
+    fn or_dead_set(&self, fail: Fail) -> Fail {
+        let state = self.state().filter(|state| !members::runs(state));
+        let Some(state) = state else {
             return fail;
-        }
+        };
         let dir = state.path().display();
         Fail::usage(format!(
             "the forwarders of {dir} are gone without `tidegate down`; `tidegate down --state-dir \

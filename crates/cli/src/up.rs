@@ -1,5 +1,6 @@
 //! `tidegate up`: a local set of forwarders over one directory, mounted.
 
+mod keeper;
 mod plan;
 mod seats;
 mod stop;
@@ -12,17 +13,23 @@ use crate::keys::KeyFlags;
 use crate::lock::StateLock;
 use crate::output;
 use crate::processes::{self, Process};
+use crate::restarts::Restarts;
 use crate::state::StateDir;
 use crate::{errln, out, outln};
+use keeper::Kept;
 use plan::Plan;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::PathBuf;
 use std::process::{Child, ExitCode, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 /// How long forwarders and the mount may take to come up.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Longest time between two looks at the processes, should a signal get lost.
+const LOOK_MAX: Duration = Duration::from_secs(60);
 
 /// How long to wait for a command that starts or stops what is in the state directory.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(60);
@@ -62,6 +69,9 @@ pub struct Up {
     /// Do not mount
     #[arg(long)]
     no_mount: bool,
+    /// Leave forwarders that die as they are, instead of starting them again
+    #[arg(long)]
+    no_restart: bool,
     /// Stay in the foreground until SIGTERM or SIGINT
     #[arg(long)]
     foreground: bool,
@@ -152,7 +162,7 @@ fn is_ready(log: &std::path::Path) -> bool {
 /// Everything that was started, so that it is stopped however this ends.
 struct Started<'a> {
     state: &'a StateDir,
-    forwarders: Vec<Child>,
+    forwarders: Vec<Kept>,
     mount: Option<Child>,
     stopped: bool,
 }
@@ -164,7 +174,9 @@ impl Drop for Started<'_> {
         }
         stop(self.state);
         // Those that had not come far enough to write their pid file.
-        for child in self.mount.iter_mut().chain(&mut self.forwarders) {
+        let forwarders = self.forwarders.iter_mut();
+        let forwarders = forwarders.filter_map(|one| one.child.as_mut());
+        for child in self.mount.iter_mut().chain(forwarders) {
             if matches!(child.try_wait(), Ok(None))
                 && let Some(process) = Process::of_child(child)
             {
@@ -191,13 +203,7 @@ fn foreground(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
     outln!("ready");
     // Without its reader there is nobody to tell.
     output::flush();
-    report_ended(plan, &mut started);
-    for signal in signals.forever() {
-        if signal != SIGCHLD {
-            break;
-        }
-        report_ended(plan, &mut started);
-    }
+    keep(plan, &mut started, signals)?;
     // So that no `up` takes what is being stopped for its own. It waits for nobody who waits for
     // this; and what was told to stop stops, whoever has the lock.
     let _lock = StateLock::take(&plan.state, "up, ending", PATIENCE);
@@ -213,14 +219,14 @@ fn foreground(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
 fn start(plan: &Plan, started: &mut Started<'_>, signals: &mut Signals) -> Result<(), Fail> {
     for index in 0..plan.forwarders {
         let log = plan.state.forwarder(index, "log");
-        started.forwarders.push(processes::start(
-            &installed::own()?,
-            &plan.serve_arguments(index),
-            &log,
-        )?);
+        let arguments = plan.serve_arguments(index);
+        let child = processes::start(&installed::own()?, &arguments, &log)?;
+        started.forwarders.push(Kept::new(child));
     }
     for index in 0..plan.forwarders {
-        wait_for_forwarder(plan, index, &mut started.forwarders[index], signals)?;
+        let child = started.forwarders[index].child.as_mut();
+        let child = child.expect("only the keeper takes it away");
+        wait_for_forwarder(plan, index, child, signals)?;
     }
     seats::wait(plan)?;
     let Some(point) = &plan.mount else {
@@ -293,31 +299,63 @@ fn wait_for_forwarder(
     }
 }
 
-/// Prints which forwarders' processes have ended; the other forwarders stand in for them.
-fn report_ended(plan: &Plan, started: &mut Started<'_>) {
-    for (index, child) in started.forwarders.iter_mut().enumerate() {
-        if let Ok(Some(status)) = child.try_wait() {
-            say_ended(
-                &format!("forwarder {index}"),
-                status,
-                &plan.state.forwarder(index, "log"),
-            );
+/// Keeps the set until a signal comes that ends it: starts forwarders that die again, and prints
+/// what has ended. Meanwhile others stand in for a forwarder.
+fn keep(plan: &Plan, started: &mut Started<'_>, mut signals: Signals) -> Result<(), Fail> {
+    let (tell, told) = mpsc::channel();
+    let tells = std::thread::Builder::new().spawn(move || {
+        for signal in signals.forever() {
+            if tell.send(signal).is_err() {
+                return;
+            }
         }
-    }
-    started
-        .forwarders
-        .retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-    if let Some(child) = &mut started.mount
-        && let Ok(Some(status)) = child.try_wait()
-    {
-        say_ended("the mount", status, &plan.state.file("mount.log"));
-        started.mount = None;
+    });
+    tells.map_err(Fail::runtime)?;
+    let mut restarts = Restarts::default();
+    loop {
+        let forwarders = &mut started.forwarders;
+        keeper::look(plan, forwarders, &mut restarts, plan.restarts);
+        keeper::start_due(plan, forwarders, &mut restarts);
+        let pause = keeper::pause(forwarders).unwrap_or(LOOK_MAX);
+        report_mount(plan, started);
+        match told.recv_timeout(pause) {
+            Ok(SIGCHLD) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
     }
 }
 
-fn say_ended(what: &str, status: ExitStatus, log: &std::path::Path) {
-    errln!(
-        "tidegate: {what} ended ({status}); its log is {}",
-        log.display()
-    );
+impl keeper::Set for Plan {
+    fn start_again(&self, index: usize) -> Result<Option<Child>, Fail> {
+        let pid_file = self.state.inside(&self.state.forwarder(index, "pid"));
+        if Process::find(&pid_file).is_some() {
+            return Ok(None);
+        }
+        // Without the faults of tests, which have happened.
+        let arguments = self.serve_again_arguments(index);
+        let log = self.state.forwarder(index, "log");
+        processes::start(&installed::own()?, &arguments, &log).map(Some)
+    }
+
+    fn log(&self, index: usize) -> String {
+        self.state.forwarder(index, "log").display().to_string()
+    }
+
+    fn write(&self, restarts: &Restarts) {
+        if let Err(error) = restarts.write(&self.state) {
+            errln!("tidegate: `stat` will not tell of restarts: {error}");
+        }
+    }
+}
+
+/// Prints that the mount's process has ended, if it has.
+fn report_mount(plan: &Plan, started: &mut Started<'_>) {
+    if let Some(child) = &mut started.mount
+        && let Ok(Some(status)) = child.try_wait()
+    {
+        let log = plan.state.file("mount.log");
+        let log = log.display();
+        errln!("tidegate: the mount ended ({status}); its log is {log}");
+        started.mount = None;
+    }
 }

@@ -4,6 +4,7 @@ use super::Up;
 use crate::fail::Fail;
 use crate::keys::Setting;
 use crate::members;
+use crate::restarts::Restarts;
 use crate::state::{ClientFile, StateDir};
 use rustix::process::Pid;
 use std::fmt::Write;
@@ -30,6 +31,8 @@ pub struct Plan {
     pub export: PathBuf,
     /// Sections, keys and values of each forwarder's file, beside its own index.
     settings: Vec<Setting>,
+    /// Whether forwarders that die are started again.
+    pub restarts: bool,
     /// Who is promised what.
     shares: Rules,
     /// Where the forwarders record, if they do.
@@ -69,6 +72,7 @@ impl Plan {
             state,
             forwarders: up.forwarders.into(),
             mount: (!up.no_mount).then_some(mount),
+            restarts: !up.no_restart,
             settings: common_settings(up, &export),
             export,
             trace: up.trace.as_deref().map(plain_path),
@@ -96,6 +100,7 @@ impl Plan {
     /// Writes the configurations, `client.toml` and the pid file, and makes the mount point.
     pub fn write(&self) -> Result<PidFile, Fail> {
         self.state.create()?;
+        Restarts::remove(&self.state);
         if let Some(path) = self.secret_file() {
             write_secret(&self.state.inside(&path))
                 .map_err(|error| Fail::usage(format!("{}: {error}", path.display())))?;
@@ -143,8 +148,7 @@ impl Plan {
 
     /// Arguments of the process of one forwarder.
     pub fn serve_arguments(&self, index: usize) -> Vec<String> {
-        let config = self.state.forwarder(index, "toml");
-        let mut arguments = vec!["serve".to_string(), "--config".to_string(), shown(&config)];
+        let mut arguments = self.serve_again_arguments(index);
         let faults = [
             ("--kill-at-request", &self.kill_at_request),
             ("--kill-after-effect", &self.kill_after_effect),
@@ -155,6 +159,12 @@ impl Plan {
             }
         }
         arguments
+    }
+
+    /// The same without faults.
+    pub fn serve_again_arguments(&self, index: usize) -> Vec<String> {
+        let config = self.state.forwarder(index, "toml");
+        vec!["serve".to_string(), "--config".to_string(), shown(&config)]
     }
 
     /// Arguments of the process of the mount.

@@ -7,6 +7,7 @@ use crate::errln;
 use crate::holders::{self, Holder};
 use crate::members;
 use crate::processes::{self, Process};
+use crate::restarts::Restarts;
 use crate::state::{FORWARDERS_MAX, StateDir};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -142,6 +143,7 @@ pub fn stop(state: &StateDir) -> Vec<String> {
         // Left from an earlier run, or already gone.
         let _ = std::fs::remove_file(state.inside(&state.file(name)));
     }
+    Restarts::remove(state);
     for index in 0..FORWARDERS_MAX {
         for what in ["pid", "sock"] {
             let _ = std::fs::remove_file(state.inside(&state.forwarder(index, what)));
