@@ -98,6 +98,7 @@ impl Up {
                 pid.as_raw_nonzero()
             )));
         }
+        plan.check_traces()?;
         if let Some(point) = &plan.mount
             && (processes::is_mounted(point) || point.exists())
         {

@@ -5,7 +5,7 @@ use crate::fail::Fail;
 use crate::keys::Setting;
 use crate::members;
 use crate::restarts::Restarts;
-use crate::state::{ClientFile, StateDir};
+use crate::state::{ClientFile, FORWARDERS_MAX, StateDir};
 use rustix::process::Pid;
 use std::fmt::Write;
 use std::io::Write as _;
@@ -95,6 +95,25 @@ impl Plan {
             )));
         }
         Ok(plan)
+    }
+
+    /// Checks that no trace is where this set would record: the forwarders of an earlier `up` wrote
+    /// it, of another directory perhaps, and both would become one.
+    pub fn check_traces(&self) -> Result<(), Fail> {
+        let Some(dir) = &self.trace else {
+            return Ok(());
+        };
+        let files = (0..FORWARDERS_MAX).map(|index| trace_file(dir, index));
+        let mut there = files.filter(|file| file.metadata().is_ok_and(|found| found.len() > 0));
+        match there.next() {
+            None => Ok(()),
+            Some(file) => Err(Fail::usage(format!(
+                "--trace {}: {} is the trace of an earlier set, to which this one would be added; \
+                 name another folder, or remove that one",
+                dir.display(),
+                file.display()
+            ))),
+        }
     }
 
     /// Writes the configurations, `client.toml` and the pid file, and makes the mount point.
@@ -234,7 +253,7 @@ impl Plan {
             settings.push(("", "secret_file", "--state-dir", shown(&path).into()));
         }
         if let Some(dir) = &self.trace {
-            let file = shown(&dir.join(format!("forwarder.{index}.trace")));
+            let file = shown(&trace_file(dir, index));
             settings.push(("[trace]", "file", "--trace", file.into()));
         }
         settings
@@ -252,6 +271,11 @@ impl Plan {
         // Tables of which there are many come after all others.
         format!("{}\n{}", self.source(index), self.shares)
     }
+}
+
+/// Where a forwarder records.
+fn trace_file(dir: &Path, index: usize) -> PathBuf {
+    dir.join(format!("forwarder.{index}.trace"))
 }
 
 /// The rules of the file that --shares names.
