@@ -2,7 +2,7 @@
 
 use crate::fail::Fail;
 use crate::table;
-use crate::{err, out};
+use crate::{err, errln, out};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -25,6 +25,9 @@ docs/cost-model.md explains what is measured, and the file.";
 
 /// No cost model is longer.
 const COST_BYTES_MAX: u64 = 1 << 16;
+
+/// A median of fewer times is not to be relied on.
+const TIMES_MIN: usize = 20;
 
 /// Measure what accesses of a directory's files cost, and write a cost model.
 ///
@@ -88,6 +91,9 @@ impl Calibrate {
             }
         };
         out!("{shown}");
+        if let Some(warning) = few(&measured) {
+            errln!("tidegate: warning: {warning}");
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -173,7 +179,7 @@ impl Calibrate {
             "directory": self.dir.display().to_string(), "bytes": measured.bytes,
             "route": route(measured.by()), "no_direct": measured.no_direct,
             "depth": { "read": read, "write": write },
-            "model": model, "error_percent": errors, "points": points, "depths": depths,
+            "warning": few(measured), "model": model, "error_percent": errors, "points": points, "depths": depths,
         })
     }
 }
@@ -211,6 +217,21 @@ fn write(path: &Path, text: &str) -> Result<(), Fail> {
     written.map_err(|error| {
         let _ = std::fs::remove_file(&beside);
         Fail::runtime(format!("{} cannot be written: {error}", path.display()))
+    })
+}
+
+/// A warning if times were measured so seldom that their median says little.
+fn few(measured: &Measured) -> Option<String> {
+    let of = measured.points.iter();
+    let counts = of.filter(|point| point.access.by == measured.by());
+    let counts: Vec<usize> = counts.map(|point| point.count).collect();
+    let seldom = counts.iter().filter(|count| **count < TIMES_MIN);
+    let (all, seldom, least) = (counts.len(), seldom.count(), counts.iter().min()?);
+    (seldom > 0).then(|| {
+        format!(
+            "{seldom} of {all} kinds of access were measured fewer than {TIMES_MIN} times, one only \
+             {least}: the model may be far off; give it more time, with --seconds"
+        )
     })
 }
 
