@@ -92,11 +92,25 @@ pub fn lay_out(states: &[Value]) -> String {
         "device time",
     ];
     let mut text = format!("\n{}", table::lay_out(&heading, &rows));
+    text.push_str(&missing(states));
     if sums.len() > SHOWN_MAX {
         let more = sums.len() - SHOWN_MAX;
         text.push_str(&format!("and {more} more; --json shows all\n"));
     }
     text
+}
+
+/// Says whose counts are not in the sums.
+fn missing(states: &[Value]) -> String {
+    let silent = states.iter().filter(|state| state["error"].is_string());
+    let silent: Vec<String> = silent.map(|state| state["forwarder"].to_string()).collect();
+    match silent.is_empty() {
+        true => String::new(),
+        false => {
+            let silent = silent.join(", ");
+            format!("without what they did at forwarders that do not answer: {silent}\n")
+        }
+    }
 }
 
 #[cfg(test)]
@@ -114,7 +128,7 @@ mod tests {
         };
         let mut states = vec![
             json!({ "applications": [one("0a", 5), one("0b", 7)] }),
-            json!({ "error": "no answer" }),
+            json!({ "forwarder": 1, "error": "no answer" }),
             json!({ "applications": [one("0a", 6)] }),
         ];
         let names = BTreeMap::from([("0a".to_string(), "climate".to_string())]);
@@ -126,7 +140,8 @@ mod tests {
             "\n\
              application        user  reads  read  writes  written  device time\n\
              climate      4000000007      2    11       4        0         11us\n\
-             0b           4000000007      1     7       2        0        7.0us\n"
+             0b           4000000007      1     7       2        0        7.0us\n\
+             without what they did at forwarders that do not answer: 1\n"
         );
         assert_eq!(lay_out(&[json!({ "applications": [] })]), "");
     }
