@@ -95,7 +95,7 @@ def test_what_no_file_names_is_found(place):
     kill(up)
     for name in ("client.toml", "mount.pid", "up.pid", *(f"forwarder.{index}.pid" for index in range(3))):
         (place.state / name).unlink()
-    assert len(serving(place.state)) == 4
+    assert len(serving(place.state)) >= 4
     said = run(*command(place, "up", place / "data"), code=2).stderr
     assert "is up in" in said and "tidegate down" in said, said
     run(*command(place, "down"))
@@ -159,6 +159,23 @@ def test_a_dead_set_is_named_and_replaced(place):
     assert (place.state / "mnt/seen").read_text() == "bytes"
     run(*command(place, "down"))
     nothing_left(place)
+
+
+def test_nested_exports_are_refused(place):
+    inner, mount = place.folder("data/inner"), place.state / "mnt"
+    other = ["--no-mount", "--state-dir", place / "run2"]
+    run(*command(place, "up", place / "data", "--forwarders", 1))
+    said = run(TIDEGATE, "up", inner, *other, code=2).stderr
+    assert f"{inner} lies in {place / 'data'}, which other forwarders serve" in said, said
+    for directory in (mount, mount / "inner"):
+        said = run(TIDEGATE, "up", directory, *other, code=2).stderr
+        assert f"{directory} lies in a mount of forwarders, {mount}" in said, said
+    said = run(TIDEGATE, "up", place.path, *other, code=2).stderr
+    assert f"{place / 'data'} in {place.path} is served by other forwarders" in said, said
+    run(*command(place, "down"))
+    # What nobody serves any more stands in nobody's way.
+    run(TIDEGATE, "up", inner, "--forwarders", 1, *other)
+    run(TIDEGATE, "down", *other[1:])
 
 
 def test_jobs_of_a_batch_system(place):

@@ -179,7 +179,8 @@ impl Calibrate {
             "directory": self.dir.display().to_string(), "bytes": measured.bytes,
             "route": route(measured.by()), "no_direct": measured.no_direct,
             "depth": { "read": read, "write": write },
-            "warning": few(measured), "model": model, "error_percent": errors, "points": points, "depths": depths,
+            "warning": few(measured), "model": model, "error_percent": errors,
+            "points": points, "depths": depths,
         })
     }
 }
@@ -229,8 +230,8 @@ fn few(measured: &Measured) -> Option<String> {
     let (all, seldom, least) = (counts.len(), seldom.count(), counts.iter().min()?);
     (seldom > 0).then(|| {
         format!(
-            "{seldom} of {all} kinds of access were measured fewer than {TIMES_MIN} times, one only \
-             {least}: the model may be far off; give it more time, with --seconds"
+            "{seldom} of {all} kinds of access were measured fewer than {TIMES_MIN} times, one \
+             only {least}: the model may be far off; give it more time, with --seconds"
         )
     })
 }

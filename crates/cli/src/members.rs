@@ -52,27 +52,44 @@ enum Role {
     Mount(PathBuf),
 }
 
+/// The arguments of this program's processes that this user runs, without this one.
+pub fn programs() -> Vec<Vec<PathBuf>> {
+    pids().filter_map(arguments).collect()
+}
+
 /// The processes of this user that serve a state directory, except this one.
 fn unnamed(state: &StateDir) -> Vec<(Role, Process)> {
     let Ok(place) = state.path().canonicalize() else {
         return Vec::new();
     };
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let pids = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| *pid != std::process::id() as i32)
-        .filter_map(Pid::from_raw);
-    let found = pids.filter_map(|pid| {
+    let found = pids().filter_map(|pid| {
+        let does = |pid| arguments(pid).and_then(|words| role(&words, &place));
         // Most are other programs, which need no descriptor.
-        arguments(pid).and_then(|words| role(&words, &place))?;
+        does(pid)?;
         let process = Process::of_pid(pid)?;
-        let role = arguments(pid).and_then(|words| role(&words, &place))?;
-        (!process.has_ended()).then_some((role, process))
+        let role = does(pid)?;
+        // A forwarder's own helper ends with it.
+        let is_helper = parent(pid).and_then(does).as_ref() == Some(&role);
+        (!is_helper && !process.has_ended()).then_some((role, process))
     });
     found.collect()
+}
+
+/// The numbers of all processes but this one.
+fn pids() -> impl Iterator<Item = Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let own = rustix::process::getpid();
+    pids.filter_map(Pid::from_raw)
+        .filter(move |pid| *pid != own)
+}
+
+/// The process that made another one.
+fn parent(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name of the program stands in brackets, and may hold any.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Pid::from_raw(fields.nth(1)?.parse().ok()?)
 }
 
 /// The arguments of a process of this user that runs this program.

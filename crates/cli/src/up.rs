@@ -1,6 +1,7 @@
 //! `tidegate up`: a local set of forwarders over one directory, mounted.
 
 mod keeper;
+mod nested;
 mod plan;
 mod seats;
 mod stop;
@@ -99,6 +100,7 @@ impl Up {
             )));
         }
         plan.check_traces()?;
+        nested::check(&plan.export)?;
         if let Some(point) = &plan.mount
             && (processes::is_mounted(point) || point.exists())
         {

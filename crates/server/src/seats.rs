@@ -23,12 +23,14 @@ mod mapped_table;
 mod marks;
 mod persisted_table;
 mod room;
+mod served;
 mod spare;
 mod uncached;
 
 pub use etcd::EtcdError;
 pub use lease_keeper::LeaseKeeper;
 pub use leased::{LeaseOptions, LeasedSeats, Renewal, Tried};
+pub use served::is_served;
 
 use crate::identity;
 use crate::lock::lock;
