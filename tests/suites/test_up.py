@@ -1,5 +1,6 @@
 """tidegate up: of several at once one starts the set; down finds whatever is left; each job of a batch
 system has its own."""
+import json
 import os
 import pathlib
 import signal
@@ -176,6 +177,32 @@ def test_nested_exports_are_refused(place):
     # What nobody serves any more stands in nobody's way.
     run(TIDEGATE, "up", inner, "--forwarders", 1, *other)
     run(TIDEGATE, "down", *other[1:])
+
+
+def test_a_forwarder_that_dies_is_started_again(forwarders):
+    with forwarders(2, restarts=True) as up:
+        first = up.pid(0)
+        (up.mount / "before").write_text("bytes")
+        os.kill(first, signal.SIGKILL)
+        until(lambda: up.pid(0) != first and alive(up.pid(0)), "it stays dead")
+        until(lambda: up.tidegate("stat", "--check", code=None).returncode == 0, "it does not serve its seat")
+        assert (up.mount / "before").read_text() == "bytes"
+        said = up.tidegate("stat").stdout
+        assert "forwarder 0 died (signal: 9 (SIGKILL)) and was started again, once, " in said, said
+        assert [state.get("restarts", 0) for state in up.states()] == [1, 0]
+        # Who is told to end is not started again.
+        up.end(1)
+        time.sleep(3)
+        assert not (up.state / "forwarder.1.pid").exists()
+
+
+def test_stat_does_not_count_itself(place):
+    run(*command(place, "up", place / "data", "--forwarders", 2, "--no-mount"))
+    states = json.loads(run(*command(place, "stat", "--json")).stdout)
+    assert [state["sessions"] for state in states] == [[], []]
+    lines = run(*command(place, "stat")).stdout.splitlines()[1:3]
+    assert [line.split()[4] for line in lines] == ["0", "0"], lines
+    run(*command(place, "down"))
 
 
 def test_jobs_of_a_batch_system(place):

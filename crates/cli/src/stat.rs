@@ -16,7 +16,7 @@ use health::Wrong;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
-use tidegate_client::{Client, Errno};
+use tidegate_client::{Client, Errno, Options};
 
 /// How long a forwarder may take to answer.
 pub const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -112,8 +112,10 @@ fn note(states: &mut [Value], restarts: &Restarts) {
     }
 }
 
-/// The state of each forwarder; of one that does not answer, why.
+/// The state of each forwarder; of one that does not answer, why. The session of who asks is left
+/// out.
 pub fn states(client: &Client, addresses: &[String]) -> Vec<Value> {
+    let own = Options::default().name;
     let one = |index: usize| {
         let mut state = match client.status(index) {
             Ok(text) => serde_json::from_str(&text)
@@ -123,6 +125,9 @@ pub fn states(client: &Client, addresses: &[String]) -> Vec<Value> {
         if let Some(fields) = state.as_object_mut() {
             fields.insert("forwarder".to_string(), index.into());
             fields.insert("address".to_string(), addresses[index].clone().into());
+            if let Some(sessions) = fields.get_mut("sessions").and_then(Value::as_array_mut) {
+                sessions.retain(|session| session["name"] != own);
+            }
         }
         state
     };
