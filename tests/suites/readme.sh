@@ -23,10 +23,11 @@ for block in "$WORK"/blocks/*; do
   ln -sfn "$(dirname "$TIDEGATE")" "$WORK/here/target/release"
   sed "s|/tmp/|$WORK/|g" "$block" > "$WORK/commands"
   as_printed() {
-    (cd "$WORK/here" && HOME=$WORK/home XDG_RUNTIME_DIR=$WORK/runtime \
+    (cd "$WORK/here" && HOME=$WORK/home XDG_RUNTIME_DIR=$WORK/runtime TMPDIR=$WORK \
       timeout 300 bash -euxo pipefail "$WORK/commands" < /dev/null 2>&1)
   }
   check "all of them end with 0" as_printed
+  check "and a second time" as_printed
   # Where one failed, the rest has not ended the forwarders.
   HOME=$WORK/home XDG_RUNTIME_DIR=$WORK/runtime "$TIDEGATE" down > "$WORK/down.out" 2>&1 || true
   ran=$((ran + 1))
