@@ -137,7 +137,7 @@ def up_writes_through_links(p, s):
     kept = s.world.work / f"kept-{s.name}"
     kept.write_text("kept")
     os.chown(kept, s.victim, -1)
-    for name in ("up.log", "mount.log", "forwarder.0.log", "forwarder.0.toml", "client.toml", "up.pid"):
+    for name in ("up.log", "mount.log", "forwarder.0.log", "forwarder.0.toml", "client.toml", "up.pid", "lock"):
         os.symlink(kept, trap.state / name)
     export = s.world.work / f"export-{s.name}"
     export.mkdir()

@@ -101,7 +101,7 @@ def test_what_no_file_names_is_found(place):
     assert "is up in" in said and "tidegate down" in said, said
     run(*command(place, "down"))
     nothing_left(place)
-    run(*command(place, "up", place / "data"))
+    run(*command(place, "up", place / "data", "--forwarders", 3))
     run(*command(place, "down"))
     nothing_left(place)
 
@@ -128,7 +128,9 @@ def test_who_has_the_lock_is_told(place):
 def test_a_dead_mount_is_named_and_mended(place):
     mount = place.state / "mnt"
     run(*command(place, "up", place / "data", "--forwarders", 2))
-    os.kill(int((place.state / "mount.pid").read_text()), signal.SIGKILL)
+    pid = int((place.state / "mount.pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid), "the mount does not end")
     for words, code in (("run", 1), ("stat", 0)):
         words = [*command(place, words), *(["--", "true"] if words == "run" else [])]
         done = run(*words, code=code)
@@ -194,6 +196,30 @@ def test_a_forwarder_that_dies_is_started_again(forwarders):
         up.end(1)
         time.sleep(3)
         assert not (up.state / "forwarder.1.pid").exists()
+
+
+@pytest.fixture
+def small(place):
+    """A small file system."""
+    if os.geteuid():
+        pytest.skip("only root can mount a small file system")
+    run("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place / "data")
+    yield place / "data"
+    run("umount", "-l", place / "data")
+
+
+def test_tables_take_little_room(place, small):
+    run(*command(place, "up", small, "--forwarders", 4, "--no-mount"))
+    used = sum(path.stat().st_blocks for path in (small / ".tidegate").iterdir()) * 512
+    assert used < 6 << 20
+    run(*command(place, "down"))
+
+
+def test_no_room_for_the_tables_is_told(place, small):
+    (small / "fill").write_bytes(b"x" * (6 << 20))
+    said = run(*command(place, "up", small, "--forwarders", 4, "--no-mount"), code=1).stderr
+    assert "no room for the reply table" in said and "already served" not in said, said
+    nothing_left(place)
 
 
 def test_stat_does_not_count_itself(place):

@@ -38,7 +38,7 @@ use crate::storage::ofd::{self, Kind};
 use crate::storage::posix::{
     PosixFiles, SETTLED_BYTE, open_hidden_file, open_hidden_with, read_or_record,
 };
-use mapped_table::{FILE_BYTES_MIN, MappedTable, allocate, segments};
+use mapped_table::{FILE_BYTES_MIN, MappedTable, allocate, first_bytes, segments};
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -53,6 +53,9 @@ use tidegate_wire::Layout;
 const HELD_BYTE: u64 = 0;
 /// The byte that the owner of a seat locks while it waits.
 const WANTED_BYTE: u64 = 1;
+
+/// For how many clients a table has room from the start, if nothing else is said.
+const CLIENTS: u16 = 256;
 
 /// The first bytes of a seat's file.
 const MAGIC: [u8; 8] = *b"tideseat";
@@ -77,10 +80,12 @@ pub enum SeatsError {
         source: std::io::Error,
     },
     /// The file system is too full for a seat's table.
-    #[error("{}: no room for the reply table (16 MiB); free some space", path.display())]
+    #[error("{}: no room for the reply table ({bytes} bytes); free some space", path.display())]
     NoRoom {
         /// The seat's file.
         path: PathBuf,
+        /// What the table takes.
+        bytes: u64,
     },
     /// The export's layout differs from this forwarder's.
     #[error(
@@ -155,6 +160,8 @@ pub struct Seats {
     count: u16,
     /// The number of the page cache that this node uses; never 0.
     page_cache: u32,
+    /// For how many clients a table has room on the back end from the start.
+    clients: u16,
     held: Mutex<BTreeMap<u16, File>>,
     wanted: Mutex<BTreeMap<u16, File>>,
     /// Descriptors that never lock, for looking at the locks of others.
@@ -183,12 +190,19 @@ impl Seats {
             own,
             count: layout.seats,
             page_cache: page_cache as u32 | 1,
+            clients: CLIENTS,
             held: Mutex::default(),
             wanted: Mutex::default(),
             watched: Mutex::default(),
         };
         seats.agree_on(layout)?;
         Ok(seats)
+    }
+
+    /// The same, with tables that have room for so many clients on the back end from the start.
+    pub fn with_room_for(mut self, clients: u16) -> Seats {
+        self.clients = clients;
+        self
     }
 
     /// Why this forwarder must not stand in for others on this export, such as locks that do not
@@ -228,7 +242,8 @@ impl Seats {
         if seat == self.own {
             self.refuse_others_elsewhere()?;
         }
-        let table = MappedTable::map(&file).map_err(|e| self.file_error(seat, e))?;
+        let table = MappedTable::map(&file, first_bytes(self.clients))
+            .map_err(|e| self.file_error(seat, e))?;
         held.insert(seat, file);
         drop(held);
         self.stop_wanting(seat);
@@ -368,9 +383,10 @@ impl Seats {
             0 => 0,
             _ => self.read_generation(seat, file)?,
         };
-        allocate(file).map_err(|e| match room::is_full(&e) {
+        allocate(file, first_bytes(self.clients)).map_err(|e| match room::is_full(&e) {
             true => SeatsError::NoRoom {
                 path: self.path.join(file_name(seat)),
+                bytes: first_bytes(self.clients),
             },
             false => error(e),
         })?;

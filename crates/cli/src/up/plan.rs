@@ -16,6 +16,10 @@ use tidegate_server::PidFile;
 use tidegate_server::config::rule::Rules;
 use tidegate_server::config::{Config, Source, Value, rules_file};
 
+/// For how many clients each reply table has room from the start: a local set has few, and may
+/// count against its user's quota.
+const ROOM: i64 = 16;
+
 /// The folder of the state directory where to mount, if nothing else is said.
 pub const MOUNT: &str = "mnt";
 
@@ -61,7 +65,7 @@ impl Plan {
         state.enter()?;
         let mount = up.mount.clone().unwrap_or_else(|| state.file(MOUNT));
         let mount = std::path::absolute(&mount).unwrap_or(mount);
-        if mount.starts_with(&export) {
+        if !up.no_mount && mount.starts_with(&export) {
             let point = mount.display();
             return Err(Fail::usage(format!(
                 "mount point {point} lies in the exported directory; choose another with --mount"
@@ -314,6 +318,7 @@ fn common_settings(up: &Up, export: &Path) -> Vec<Setting> {
         ("", "export", "DIR", shown(export).into()),
         ("", "seats", "--forwarders", i64::from(up.forwarders).into()),
         ("[ownership]", "one_node", "DIR", true.into()),
+        ("[ownership]", "room_for_clients", "DIR", ROOM.into()),
     ];
     settings.extend(up.keys.0.iter().cloned());
     settings

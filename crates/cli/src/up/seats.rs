@@ -33,6 +33,13 @@ pub fn wait(plan: &Plan) -> Result<(), Fail> {
     {
         return Err(Fail::runtime(format!("forwarder {index}: {error}")));
     }
+    if let Some((index, trouble)) = now
+        .iter()
+        .enumerate()
+        .find_map(|(index, state)| Some((index, state["trouble"].as_str()?)))
+    {
+        return Err(Fail::runtime(format!("forwarder {index}: {trouble}")));
+    }
     let elsewhere = |seat: &usize| !now.iter().flat_map(served).any(|held| held == *seat as u64);
     match (0..plan.forwarders).find(elsewhere) {
         // One of them stands in for another, which will have its seat a little later.

@@ -37,7 +37,15 @@ pub struct LockKeeper {
     foreign: BTreeMap<u16, bool>,
     turn_at: Option<Time>,
     /// Why the forwarder cannot go on: the mount is dead, or another mount of the export is in use.
-    failure: Option<String>,
+    failure: Option<Box<str>>,
+    trouble: Box<Trouble>,
+}
+
+/// Why the own seat could not be taken at the last try.
+struct Trouble {
+    text: Option<String>,
+    /// Whether the forwarder knows it.
+    is_told: bool,
 }
 
 impl SeatKeeper {
@@ -69,7 +77,7 @@ impl SeatKeeper {
     /// Why the forwarder cannot go on, or None.
     pub fn failure(&self) -> Option<String> {
         match self {
-            SeatKeeper::Locks(locks) => locks.failure.clone(),
+            SeatKeeper::Locks(locks) => locks.failure.as_deref().map(str::to_string),
             SeatKeeper::Leases(leases) => leases.failure(),
         }
     }
@@ -106,6 +114,10 @@ impl LockKeeper {
             foreign,
             turn_at: None,
             failure: None,
+            trouble: Box::new(Trouble {
+                text: None,
+                is_told: true,
+            }),
         }
     }
 
@@ -121,7 +133,11 @@ impl LockKeeper {
     }
 
     fn take(&mut self, now: Time, seat: u16) -> Option<Input> {
-        match self.seats.try_take(seat) {
+        let tried = self.seats.try_take(seat);
+        if seat == self.own {
+            self.note(tried.as_ref().err().map(SeatsError::to_string));
+        }
+        match tried {
             Ok(Some(TakenSeat {
                 seat,
                 generation,
@@ -140,30 +156,45 @@ impl LockKeeper {
                     table,
                 });
             }
+            Ok(None) if seat == self.own && !self.awaits_own => {
+                info!(
+                    seat,
+                    "another forwarder holds the seat of this one; waiting until it lets go"
+                );
+            }
             Ok(None) => {}
             Err(error) => {
-                warn!(seat, %error, "seat not taken");
-                self.failure = match error {
+                if seat != self.own || !self.awaits_own {
+                    warn!(seat, %error, "seat not taken");
+                }
+                let failure = match error {
                     SeatsError::Elsewhere { .. } => Some(error.to_string()),
                     _ => dead::proof(&self.files).map(|error| dead::words(&error)),
                 };
+                self.failure = failure.map(String::into_boxed_str);
             }
         }
         if seat != self.own {
             return Some(Input::SeatRefused { seat });
         }
-        if !self.awaits_own {
-            info!(
-                seat,
-                "another forwarder holds the seat of this one; waiting until it lets go"
-            );
-            if let Err(error) = self.seats.want(seat) {
-                warn!(seat, %error, "the stand-in cannot be told that its owner is back");
-            }
+        if !self.awaits_own
+            && let Err(error) = self.seats.want(seat)
+        {
+            warn!(seat, %error, "the stand-in cannot be told that its owner is back");
         }
         self.awaits_own = true;
         self.turn_by(now + TRY_NS);
         None
+    }
+
+    /// Notes why the own seat could not be taken, for the forwarder's status.
+    fn note(&mut self, trouble: Option<String>) {
+        if self.trouble.text != trouble {
+            *self.trouble = Trouble {
+                text: trouble,
+                is_told: false,
+            };
+        }
     }
 
     /// Changes of the seats, if it is time to look.
@@ -175,6 +206,10 @@ impl LockKeeper {
         let mut inputs = Vec::new();
         if self.awaits_own {
             inputs.extend(self.take(now, self.own));
+        }
+        if !std::mem::replace(&mut self.trouble.is_told, true) {
+            let trouble = self.trouble.text.as_deref();
+            inputs.push(Input::BackEnd(trouble.map(Box::from)));
         }
         for (seat, told) in self.foreign.iter_mut().filter(|(_, told)| !**told) {
             if self.seats.wanted(*seat) {

@@ -254,6 +254,11 @@ keys! {
         /// something else does not start
         keeper: Keeper = or(Keeper::Files);
 
+        /// For how many clients a seat's reply table has room on the back end from the start, where
+        /// one node has the back end: 64 KiB each. These can go on where the back end is full;
+        /// for more, room is taken when they come. `tidegate up` sets 16
+        room_for_clients: u16 = or(256).range(1, 256);
+
         /// How often a forwarder tries the back end with one of the others in turn
         /// ([backends.md](backends.md)), where forwarders may run on several nodes. 0: only when
         /// it starts

@@ -15,11 +15,12 @@ use tidegate_forward::{ENTRIES_BYTES, SEGMENT_BYTES, SEGMENTS_MAX, SeatTable, ta
 
 /// The offset of the table in the file, in bytes.
 pub(super) const HEADER_BYTES: u64 = 4096;
-/// For how many clients the file has room on the back end from the start, so that a full file
-/// system does not keep them from removing files. Room for more is allocated when they come.
-const CLIENTS_MIN: usize = 256;
-/// How many bytes of the file are allocated when it is made.
-const FIRST_BYTES: u64 = HEADER_BYTES + table_bytes(CLIENTS_MIN) as u64;
+/// How many bytes of the file are allocated when it is made, if it has room for so many clients on
+/// the back end from the start. Then a full file system does not keep them from removing files.
+/// Room for more is allocated when they come.
+pub(super) const fn first_bytes(clients: u16) -> u64 {
+    HEADER_BYTES + table_bytes(clients as usize) as u64
+}
 /// The size of a file with one segment, most of which is a hole. Later segments follow it.
 pub(super) const FILE_BYTES_MIN: u64 = HEADER_BYTES + SEGMENT_BYTES as u64;
 /// The unit of allocation in bytes.
@@ -35,6 +36,8 @@ pub(super) struct MappedTable {
     /// only once for reply slots that are used again and again.
     set_aside: Marks,
     file: File,
+    /// Bytes at the file's beginning that stay allocated.
+    first_bytes: u64,
 }
 
 /// The number of segments of a seat's file with that length; None if it is not a whole number.
@@ -47,10 +50,10 @@ pub(super) fn segments(file_bytes: u64) -> Option<usize> {
 
 /// Sets the file's length and allocates its first bytes. A store into a mapped hole raises SIGBUS
 /// if the file system is full.
-pub(super) fn allocate(file: &File) -> io::Result<()> {
+pub(super) fn allocate(file: &File, first_bytes: u64) -> io::Result<()> {
     let len = file.metadata()?.len();
-    if !set_aside(file, 0, FIRST_BYTES)? {
-        write_zeros(file, len.min(FIRST_BYTES), FIRST_BYTES)?;
+    if !set_aside(file, 0, first_bytes)? {
+        write_zeros(file, len.min(first_bytes), first_bytes)?;
     }
     if len < FILE_BYTES_MIN {
         file.set_len(FILE_BYTES_MIN)?;
@@ -83,7 +86,7 @@ fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
 
 impl MappedTable {
     /// Maps the table of a seat's file, which must have whole segments.
-    pub(super) fn map(file: &File) -> io::Result<MappedTable> {
+    pub(super) fn map(file: &File, first_bytes: u64) -> io::Result<MappedTable> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
         let segments = segments(file.metadata()?.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         let kept = file.try_clone()?;
@@ -100,6 +103,7 @@ impl MappedTable {
             memory,
             set_aside: Marks::new(MAPPED_BYTES / PAGE_BYTES),
             file: kept,
+            first_bytes,
         })
     }
 }
@@ -115,7 +119,7 @@ impl SeatTable for MappedTable {
 
     fn reserve(&self, at: usize, len: usize) -> bool {
         let (from, to) = (HEADER_BYTES + at as u64, HEADER_BYTES + (at + len) as u64);
-        if to <= FIRST_BYTES || pages(at, len).all(|page| self.set_aside.is_set(page)) {
+        if to <= self.first_bytes || pages(at, len).all(|page| self.set_aside.is_set(page)) {
             return true;
         }
         let done = self.make_room(from, to);
@@ -127,7 +131,7 @@ impl SeatTable for MappedTable {
 
     fn give_back(&self, at: usize, len: usize) {
         let end = at + len;
-        let at = at.max((FIRST_BYTES - HEADER_BYTES) as usize);
+        let at = at.max((self.first_bytes - HEADER_BYTES) as usize);
         if at >= end {
             return;
         }

@@ -36,6 +36,7 @@ fn by_leases(config: &Config, shared: bool) -> bool {
 /// Opens the seats' files, if the export supports what the configuration demands.
 pub(super) fn locks(config: &Config, files: &PosixFiles) -> Result<Seats, StartError> {
     let seats = Seats::open(files, config.layout(), config.forwarder)?;
+    let seats = seats.with_room_for(config.ownership.room_for_clients);
     let others = config.fail_over && config.seats > 1 && config.ownership.etcd.is_none();
     match seats.fail_over_refusal().filter(|_| others) {
         Some(refusal) => Err(StartError::FailOver(refusal)),
