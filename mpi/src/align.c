@@ -144,5 +144,11 @@ void align_hide(MPI_File file, MPI_Info told) {
     pthread_mutex_lock(&lock);
     int is_ours = *place(file) != NULL;
     pthread_mutex_unlock(&lock);
-    if (is_ours && is_set(told, STRIPE)) real_MPI_Info_delete(told, STRIPE);
+    if (!is_ours || !is_set(told, STRIPE)) return;
+    // The ROMIO of MPICH 5 tells both, 0 where it does not know them.
+    if (is_set(told, "striping_factor")) {
+        real_MPI_Info_set(told, STRIPE, "0");
+    } else {
+        real_MPI_Info_delete(told, STRIPE);
+    }
 }

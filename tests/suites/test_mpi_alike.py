@@ -52,10 +52,10 @@ def site(work, forwarders):
         yield Site(up, work)
 
 
-@pytest.fixture(scope="module", params=["mpich", "openmpi"])
+@pytest.fixture(scope="module", params=["mpich", "openmpi", *(["mpich5", "openmpi5"] if LONG else [])])
 def mpi(request, work):
     mpi = Mpi(request.param, work, romio=False)
-    mpi.environment["OMPI_MCA_btl"] = "self,vader"
+    mpi.environment |= {"OMPI_MCA_btl": "self,vader", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
     return mpi
 
 
@@ -104,8 +104,8 @@ def test_info_of_a_file(site, mpi, hints):
 
 def test_layout_of_a_file(site, mpi):
     """PnetCDF writes the same bytes."""
-    if mpi.name == "mpich":
-        return  # Debian's PnetCDF is Open MPI's
+    if mpi.name != "openmpi":
+        return  # Debian's PnetCDF is for Debian's Open MPI
     if not pathlib.Path("/usr/include/pnetcdf.h").exists():
         pytest.skip("PnetCDF is missing: run tools/need mpi")
     program = site.bin / "layout"
@@ -118,7 +118,7 @@ def test_layout_of_a_file(site, mpi):
 
 def test_threads(site, mpi):
     """Threads that do collective I/O, each with a communicator of its own, come to an end."""
-    if mpi.name == "mpich":
+    if mpi.name.startswith("mpich"):
         return  # its ROMIO hangs there on any directory: MPICH 4.0 calls it under one lock
     program = site.built(mpi, "threads", "-pthread")
     assert "all right" in mpi.run(2, program, site.up.plain / "threads").stdout
@@ -157,6 +157,8 @@ def test_python_of_the_registry(site, mpi):
     if not venv.exists() and (run("python3", "-m", "venv", venv, code=None).returncode or run(
             venv / "bin/pip", "install", "-q", "--only-binary", ":all:", MPI4PY, code=None, timeout=300).returncode):
         pytest.skip(f"no {MPI4PY} from PyPI: is the package index reachable?")
+    if mpi.name.endswith("5"):
+        return
     library = run("sh", "-c", "ldd $0 | sed -n 's/.*libmpi[a-z]*[.]so.* => \\([^ ]*\\) .*/\\1/p'",
                   site.built(mpi, "weak")).stdout.split()[0]
     # All of MPICH's ABI have this name too; Debian's has its own alone.
