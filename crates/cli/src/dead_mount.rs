@@ -65,7 +65,9 @@ fn says_not_connected(point: &Path) -> bool {
     // On its own, so that it may be left behind.
     std::thread::spawn(move || {
         let asked = rustix::fs::statfs(&point);
-        let _ = answer.send(asked.err() == Some(Errno::NOTCONN));
+        // The latter if it has ended just now.
+        let dead = [Errno::NOTCONN, Errno::CONNABORTED];
+        let _ = answer.send(asked.is_err_and(|errno| dead.contains(&errno)));
     });
     answers.recv_timeout(ANSWER_MAX).unwrap_or(false)
 }

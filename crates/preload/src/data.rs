@@ -298,10 +298,15 @@ fn at_place(
 /// call of which a part is done, and a short count is the truth.
 fn mount_is_dead(fd: c_int) -> bool {
     // SAFETY: a plain structure of numbers, which may be zero; the kernel writes no further.
-    unsafe {
+    let errno = unsafe {
         let mut found: libc::statfs = std::mem::zeroed();
-        libc::fstatfs(fd, &mut found) != 0 && *libc::__errno_location() == libc::ENOTCONN
-    }
+        match libc::fstatfs(fd, &mut found) {
+            0 => 0,
+            _ => *libc::__errno_location(),
+        }
+    };
+    // The latter if it has ended just now.
+    [libc::ENOTCONN, libc::ECONNABORTED].contains(&errno)
 }
 
 /// Whether to return the error to the program: the mount would need as long again to come to it.
