@@ -31,6 +31,7 @@ mod served_facts;
 mod sessions;
 mod standing;
 mod status;
+mod sync_errors;
 
 use crate::advisory_locks::Locks;
 use crate::host::{

@@ -23,6 +23,7 @@ mod sessions;
 mod share_tests;
 mod standing_tests;
 mod status;
+mod sync_error_tests;
 
 use crate::Files as _;
 use crate::model::{Disk, ModelFiles, ModelTable, Switch};

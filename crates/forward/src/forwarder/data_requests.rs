@@ -430,6 +430,9 @@ impl Forwarder {
 
     /// All parts of a data request are done.
     fn data_done(&mut self, key: Key) {
+        if self.requests[key].direction() == Direction::Write {
+            self.note_written(key);
+        }
         let result = match self.requests[key].failure {
             // As write(2): what was written before an error counts, the next write tells the error.
             Some(Status::Errno(errno)) => {

@@ -42,6 +42,15 @@ impl OpenFiles {
         opens.map_or(0, |opens| opens.len() as u32)
     }
 
+    /// Whether the client has the file open.
+    pub(super) fn has(&self, client: u64, handle: Handle) -> bool {
+        let opens = self.of_clients.get(&client);
+        let mut of_file = opens.map(|opens| opens.range((handle, 0)..=(handle, u64::MAX)));
+        of_file
+            .as_mut()
+            .is_some_and(|of_file| of_file.next().is_some())
+    }
+
     fn note(&mut self, client: u64, handle: Handle, open: u64) {
         let opens = self.of_clients.entry(client).or_default();
         opens.insert((handle, open));
@@ -133,6 +142,10 @@ impl Forwarder {
             self.opens.forget(client, handle, open);
             let seat = self.config.layout.seat_of_file(handle);
             self.seats.entry(seat).hold(client, false);
+            let last = !self.opens.has(client, handle);
+            if last && let Some(client) = self.clients.get_mut(&client) {
+                client.unsynced.forget(handle);
+            }
             let untrusted = self
                 .clients
                 .get_mut(&client)

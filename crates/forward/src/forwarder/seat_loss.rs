@@ -7,17 +7,15 @@
 //! them again to the next holder, which finds in the reply table what was begun. The forwarder
 //! releases the seat when the seat's jobs have ended.
 
-use super::ill::is_away;
 use super::receive::{Dispatch, Key, Pending};
 use super::seat_gate::State;
 use super::seat_gate::TAKING_NS;
 use super::{Forwarder, Running};
-use crate::back_end_files::Errno;
 use crate::host::{Job, Output};
 use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
-use tidegate_wire::{Op, Outcome, Reply, Status};
+use tidegate_wire::{Outcome, Reply, Status};
 
 /// Until when the forwarder may serve its seats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,35 +204,6 @@ impl Forwarder {
                 Some(until) => self.wake_by(until),
                 None => {}
             }
-        }
-    }
-
-    /// The result of an fsync for the client. The kernel reports lost writes of an open file once.
-    /// If the forwarder answered this request early, the client's next fsync of the file gets the
-    /// error.
-    pub(super) fn synced(
-        &mut self,
-        pending: &Pending,
-        result: Result<Outcome, Status>,
-    ) -> Result<Outcome, Status> {
-        let Op::Fsync { handle, .. } = *pending.op() else {
-            return result;
-        };
-        let client = self.clients.get_mut(&pending.client);
-        let unsynced = &mut client.expect("its client has state").unsynced;
-        let known = unsynced.iter().position(|(file, _)| *file == handle);
-        match (result, known) {
-            (Err(Status::Errno(errno)), _) if pending.answered_early => {
-                if known.is_none() && !is_away(Errno(errno)) {
-                    unsynced.push((handle, Errno(errno)));
-                }
-                Err(Status::Errno(errno))
-            }
-            (Ok(_), Some(at)) if !pending.answered_early => {
-                let (_, errno) = unsynced.swap_remove(at);
-                Err(Status::Errno(errno.0))
-            }
-            (result, _) => result,
         }
     }
 

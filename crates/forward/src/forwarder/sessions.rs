@@ -6,6 +6,7 @@ use super::permissions::Rights;
 use super::reached::Reached;
 use super::receive::Key;
 use super::standing::Standing;
+use super::sync_errors::Unsynced;
 use crate::back_end_files::Errno;
 use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, SESSION_OVER};
 use crate::peer::Peer;
@@ -17,8 +18,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::{
-    Caller, Grant, Handle, Hello, HelloReply, Op, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining,
-    Reply, Request, Status, frame,
+    Caller, Grant, Hello, HelloReply, Op, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply,
+    Request, Status, frame,
 };
 
 /// The least payload that a session may agree on.
@@ -58,9 +59,8 @@ pub(super) struct Client {
     pub(super) outstanding: Vec<(u64, Key)>,
     /// Requests that were answered while their jobs went on.
     pub(super) answered_early: usize,
-    /// Errors of fsyncs whose requests had ended before. The kernel reports such an error once, so
-    /// the client's next fsync of the file gets it from here.
-    pub(super) unsynced: Vec<(Handle, Errno)>,
+    /// What it has not made stable, and errors of which it was not told.
+    pub(super) unsynced: Unsynced,
     /// What it may do with files, if it is not trusted.
     pub(super) rights: Rights,
     /// The files whose handles it may use, if it is not trusted.
@@ -211,7 +211,7 @@ impl Forwarder {
             seen: Time(0),
             outstanding: Vec::new(),
             answered_early: 0,
-            unsynced: Vec::new(),
+            unsynced: Unsynced::default(),
             rights: Rights::default(),
             reached: Reached::default(),
             introduced: Introduced::default(),
