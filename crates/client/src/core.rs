@@ -43,6 +43,7 @@ pub use types::{
 
 use crate::wire::{Attr, ExportId, Handle, Layout};
 use calls::Active;
+use fsync::Untold;
 use gates::Gate;
 use hints::{Applications, Charges, Clocks};
 use locks::{LockKey, Locks};
@@ -117,6 +118,7 @@ pub struct Core {
     gates: BTreeMap<LockKey, Gate>,
     names: Names,
     unstable: Unstable,
+    untold: Untold,
     clocks: Clocks,
     charges: Charges,
     applications: Applications,
@@ -191,6 +193,7 @@ impl Core {
             gates: BTreeMap::new(),
             names: Names::new(options.names_max),
             unstable: Unstable::default(),
+            untold: Untold::default(),
             clocks: Clocks::new(count),
             charges: Charges::new(count),
             applications: Applications::default(),

@@ -321,6 +321,7 @@ impl Host {
             forwarder,
             operation,
             collective: ctx.collective,
+            open: ctx.open,
         };
         let mut state = self.shared.live_state()?;
         let id = state.number(Some(waiter));
@@ -351,6 +352,7 @@ impl Host {
             forwarder: 0,
             operation: None,
             collective: None,
+            open: None,
         };
         let _guard = SignalGuard::begin();
         if let Ok(mut state) = self.state() {

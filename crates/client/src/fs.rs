@@ -299,7 +299,7 @@ impl File {
     /// Waits until everything written is stable on the back end.
     pub fn fsync(&self, ctx: &Context, data_only: bool) -> Result<(), Errno> {
         self.flush(ctx)?;
-        self.client().fsync(ctx, self.handle(), data_only)
+        self.open.fsync(ctx, data_only)
     }
 
     /// Sends the writes that the client has held back to send them together. After an error they

@@ -17,8 +17,8 @@ mod nodes;
 mod opens;
 mod process;
 
-pub use forwarders::Forwarders;
 pub(crate) use forwarders::{ClientForwarders, Tickets};
+pub use forwarders::{Forwarders, Held};
 
 use crate::fuse::{self, CancelToken, Entry, Errno, FileSystem, Operation, Reply, Request};
 use application::Applications;

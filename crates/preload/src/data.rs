@@ -4,7 +4,6 @@
 use crate::intercept;
 use crate::state::{self, Intercepted, Kind, Mode, State};
 use libc::{c_int, c_void, iovec, off_t};
-use std::sync::atomic::Ordering;
 use tidegate_client::{Bytes, Client, Context, Errno};
 
 /// Largest number of bytes of one call to the client; longer calls are divided.
@@ -194,7 +193,6 @@ fn append(
     let bytes = memory.gather(client);
     match client.append(&file.context, file.open.handle(), bytes) {
         Ok(taken) => {
-            file.wrote.store(true, Ordering::Relaxed);
             // pwrite appends too, in Linux, and leaves the offset alone.
             if at.is_none() {
                 let end = taken.offset.saturating_add(taken.len);
@@ -335,26 +333,23 @@ fn write(
     len: usize,
 ) -> Result<usize, Errno> {
     let (client, handle) = (file.open.client(), file.open.handle());
-    file.wrote.store(true, Ordering::Relaxed);
     client.write_parts(context, handle, at, len, |from, bytes| {
         memory.fill(done + from, bytes);
     })
 }
 
 /// Makes stable what this process has written through the forwarders; the error says that it is
-/// not. The mount makes stable what was written through the mount.
+/// not. The mount makes stable what was written through the mount. Both have the file open, so both
+/// are told of an error of the back end: the caller must ask the mount even after an error.
 pub(crate) fn sync(fd: c_int, data_only: bool) -> Result<(), Errno> {
     if state::kind(fd) != Kind::Intercepted {
         return Ok(());
     }
     state::inside(Ok(()), |state| {
-        let Some(file) =
-            intercept::find(state, fd).filter(|file| file.wrote.load(Ordering::Relaxed))
-        else {
+        let Some(file) = intercept::find(state, fd) else {
             return Ok(());
         };
-        let (client, handle) = (file.open.client(), file.open.handle());
-        match client.fsync(&file.context, handle, data_only) {
+        match file.open.fsync(&file.context, data_only) {
             Err(Errno(libc::ESTALE)) => Ok(()),
             Err(Errno::KEYEXPIRED) => {
                 intercept::expired(state, &file);
@@ -506,12 +501,16 @@ mod data_hooks {
             $(
                 #[unsafe(no_mangle)]
                 unsafe extern "C" fn $name(fd: c_int) -> c_int {
-                    if let Err(errno) = sync(fd, $data_only) {
-                        set_errno(errno);
-                        return -1;
-                    }
+                    let ours = sync(fd, $data_only);
                     // SAFETY: a plain number.
-                    unsafe { libc_next::$name(fd) }
+                    let mounts = unsafe { libc_next::$name(fd) };
+                    match ours {
+                        Ok(()) => mounts,
+                        Err(errno) => {
+                            set_errno(errno);
+                            -1
+                        }
+                    }
                 }
             )*
         };

@@ -239,7 +239,6 @@ fn intercept(state: &State, fd: c_int, identity: Identity) -> Option<Intercepted
         context,
         identity,
         allows,
-        wrote: AtomicBool::new(false),
         hints: Mutex::default(),
         is_hinted: AtomicBool::new(false),
     })

@@ -170,8 +170,6 @@ pub(crate) struct Intercepted {
     pub(crate) context: Context,
     pub(crate) identity: Identity,
     pub(crate) allows: Allows,
-    /// Whether this process has written through it.
-    pub(crate) wrote: AtomicBool,
     /// Hints of collective operations from an MPI program.
     pub(crate) hints: Mutex<Hints>,
     /// Whether there are hints. Requests of programs without hints take no lock.

@@ -267,6 +267,7 @@ impl World {
             forwarder: draw.below(self.links.len()),
             operation: None,
             collective: None,
+            open: self.called.is_multiple_of(2).then_some(self.called % 8),
         };
         // A core that asks who is there is asked nothing else.
         if !self.asks && !self.ended {

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tidegate_client::wire::{Attr, Handle, LockFamily, Op};
 use tidegate_client::{Answer, Bytes, Context, Errno};
 use tidegate_mount::fuse::Messages;
-use tidegate_mount::{Forwarders, file_system};
+use tidegate_mount::{Forwarders, Held, file_system};
 
 /// Messages of a run.
 const MESSAGES_MAX: usize = 60;
@@ -49,6 +49,15 @@ impl Anything {
     }
 }
 
+/// A file that is open there.
+struct Open;
+
+impl Held for Open {
+    fn number(&self) -> u64 {
+        1
+    }
+}
+
 impl Forwarders for Anything {
     fn root(&self) -> Attr {
         Attr {
@@ -69,16 +78,10 @@ impl Forwarders for Anything {
         client::answer(&mut Draw::new(&self.take()), &op, &self.handles)
     }
 
-    fn open(
-        &self,
-        _: &Context,
-        _: Handle,
-        _: bool,
-        _: bool,
-    ) -> Result<Box<dyn Send + Sync>, Errno> {
+    fn open(&self, _: &Context, _: Handle, _: bool, _: bool) -> Result<Box<dyn Held>, Errno> {
         match Draw::new(&self.take()).one_in(8) {
             true => Err(Errno::IO),
-            false => Ok(Box::new(())),
+            false => Ok(Box::new(Open)),
         }
     }
 

@@ -120,6 +120,7 @@ impl World {
             forwarder: 0,
             operation: None,
             collective: None,
+            open: None,
         };
         let id = CallId(number);
         self.now += 1000;

@@ -24,6 +24,22 @@ impl OpenFile {
     pub fn client(&self) -> &Arc<Client> {
         &self.client
     }
+
+    /// The client's number of this open file.
+    pub fn number(&self) -> u64 {
+        self.open
+    }
+
+    /// Waits until the bytes of the file written so far, by whichever open file of this client, are
+    /// stable on the back end. EIO, ENOSPC or EDQUOT if some of them were lost, once for each open
+    /// file.
+    pub fn fsync(&self, ctx: &Context, data_only: bool) -> Result<(), Errno> {
+        let ctx = Context {
+            open: Some(self.open),
+            ..ctx.clone()
+        };
+        self.client.fsync(&ctx, self.handle, data_only)
+    }
 }
 
 impl Drop for OpenFile {
@@ -64,8 +80,8 @@ impl Client {
         }
     }
 
-    /// Waits until the bytes written so far are stable on the back end. EIO if some of them were
-    /// lost.
+    /// Waits until the bytes of the file written so far are stable on the back end. EIO, ENOSPC or
+    /// EDQUOT if some of them were lost; [`OpenFile::fsync`] tells each open file.
     pub fn fsync(&self, ctx: &Context, handle: Handle, data_only: bool) -> Result<(), Errno> {
         self.call_done(ctx, Op::Fsync { handle, data_only })
     }

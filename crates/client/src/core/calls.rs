@@ -25,14 +25,29 @@ pub(super) enum Kind {
     Single,
     Read,
     Write,
-    Fsync(Handle, Vec<FsyncPart>),
+    Fsync(Fsync),
 }
 
-/// The part of an fsync that goes to one node.
+/// An fsync of a file.
+pub(super) struct Fsync {
+    pub(super) handle: Handle,
+    /// The open file by which it is made, if it is known.
+    pub(super) open: Option<u64>,
+    /// What is asked of nodes with unstable writes. Empty if there are none: then the forwarder in
+    /// charge of the file is asked.
+    pub(super) parts: Vec<FsyncPart>,
+}
+
+/// The part of an fsync that goes to one forwarder.
 pub(super) struct FsyncPart {
+    /// What its node has written.
     pub(super) dirt: Dirt,
+    /// The forwarder that should answer. Any other one of the node does where it cannot.
+    pub(super) wanted: Option<usize>,
     /// Forwarders of the node that did not answer in this round.
     pub(super) tried: BTreeSet<usize>,
+    /// Whether the forwarder has said that all is stable.
+    pub(super) stable: bool,
 }
 
 /// A call that has no answer yet.
@@ -83,7 +98,7 @@ impl Core {
             }
             Op::Fsync { handle, data_only } => {
                 let (handle, data_only) = (*handle, *data_only);
-                self.begin_fsync(id, call, handle, data_only);
+                self.begin_fsync(id, &call, handle, data_only);
             }
             Op::Append { .. } if call.payload.len() > self.payload_max as usize => {
                 self.end_call(id, call.deadline_ns, Err(Errno::MSGSIZE));
@@ -109,6 +124,7 @@ impl Core {
             && self.opens.remove(&(handle, open)).is_some()
         {
             self.names.closed(handle);
+            self.untold.forget(handle, open);
         }
         let mut pending = Pending::new(call.op, seat, target, Purpose::Part { call: id, part: 0 });
         pending.caller = call.caller;
@@ -293,9 +309,10 @@ impl Core {
             Kind::Single => single_answer(active.parts),
             Kind::Read => assemble(active.parts).map(read_answer),
             Kind::Write => written(active.parts).map(|len| answer(Outcome::Written { len })),
-            Kind::Fsync(..) => {
+            Kind::Fsync(fsync) => {
                 let mut results = active.parts.into_iter().filter_map(|part| part.result);
                 let failed = results.find_map(Result::err);
+                let failed = self.told(&fsync, failed);
                 failed.map_or(Ok(answer(Outcome::Done)), Err)
             }
         };
@@ -318,6 +335,15 @@ impl Core {
             return;
         };
         self.end_call(id, active.deadline_ns, Err(errno));
+        if let Kind::Fsync(fsync) = &active.kind {
+            let answers = active.parts.iter().filter_map(|part| part.result.as_ref());
+            for answer in answers {
+                self.unheard(
+                    fsync.handle,
+                    answer.as_ref().map(|_| ()).map_err(|errno| *errno),
+                );
+            }
+        }
         // From the last part on, so that the end of a part lets none after it be sent.
         for part in active.parts.into_iter().rev() {
             self.abandon(part.request);

@@ -15,6 +15,7 @@ impl Errno {
     pub const BADF: Errno = Errno(Linux::BADF.raw_os_error());
     pub const BUSY: Errno = Errno(Linux::BUSY.raw_os_error());
     pub const CONNREFUSED: Errno = Errno(Linux::CONNREFUSED.raw_os_error());
+    pub const DQUOT: Errno = Errno(Linux::DQUOT.raw_os_error());
     pub const EXIST: Errno = Errno(Linux::EXIST.raw_os_error());
     pub const FBIG: Errno = Errno(Linux::FBIG.raw_os_error());
     pub const INTR: Errno = Errno(Linux::INTR.raw_os_error());
@@ -26,6 +27,7 @@ impl Errno {
     pub const MSGSIZE: Errno = Errno(Linux::MSGSIZE.raw_os_error());
     pub const NAMETOOLONG: Errno = Errno(Linux::NAMETOOLONG.raw_os_error());
     pub const NOENT: Errno = Errno(Linux::NOENT.raw_os_error());
+    pub const NOSPC: Errno = Errno(Linux::NOSPC.raw_os_error());
     pub const NOTCONN: Errno = Errno(Linux::NOTCONN.raw_os_error());
     pub const NOTDIR: Errno = Errno(Linux::NOTDIR.raw_os_error());
     pub const NOTTY: Errno = Errno(Linux::NOTTY.raw_os_error());

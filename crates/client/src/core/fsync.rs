@@ -1,11 +1,15 @@
-//! Fsync: one request to each node that has unstable writes of the file.
+//! Fsync: one request to each forwarder that has written the file and to the one in charge of it,
+//! on each node that has unstable writes of the file.
 //!
-//! The client knows a node by its host and boot ids, and any forwarder on the node will do. A node
-//! that has booted since the write has lost what it had in memory. So, for all that the client can
-//! know, has a node whose seat another host now serves. In both cases the fsync fails with EIO,
-//! once.
+//! The client knows a node by its host and boot ids. Any forwarder on the node makes the bytes
+//! stable, but each tells only of errors that it has seen: so those through which the writes went
+//! are asked, and another one only where they do not answer. A node that has booted since the write
+//! has lost what it had in memory. So, for all that the client can know, has a node whose seat
+//! another host now serves. In both cases the fsync fails with EIO.
+//!
+//! A forwarder tells a client once of an error, and the client tells each open file once.
 
-use super::calls::{FsyncPart, Kind};
+use super::calls::{Fsync, FsyncPart, Kind};
 use super::replies::Dirt;
 use super::requests::{Id, Pending, Place, Purpose, Target};
 use super::split::Part;
@@ -14,7 +18,7 @@ use super::{Core, MS};
 use crate::core::Errno;
 use crate::wire::{Handle, Op, Outcome};
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pause after a round in which the client could reach no forwarder of the node, ns.
 const PAUSE: u64 = 100 * MS;
@@ -25,33 +29,110 @@ enum Step {
     Lost,
 }
 
+/// Errors of which open files were not told, by file and number of the open file. The client's open
+/// files bound it.
+#[derive(Default)]
+pub(super) struct Untold {
+    errors: BTreeMap<(Handle, u64), Errno>,
+}
+
+impl Untold {
+    /// The file was closed, or is told now.
+    pub(super) fn forget(&mut self, handle: Handle, open: u64) -> Option<Errno> {
+        self.errors.remove(&(handle, open))
+    }
+}
+
 impl Core {
-    pub(super) fn begin_fsync(&mut self, id: CallId, call: Call, handle: Handle, data_only: bool) {
+    pub(super) fn begin_fsync(&mut self, id: CallId, call: &Call, handle: Handle, data_only: bool) {
         let Some(layout) = self.layout else { return };
-        let dirt = self.unstable.of(handle);
-        let seat = layout.seat_of_file(handle);
-        if dirt.is_empty() {
-            return self.begin_single(id, call, seat, Target::Seat);
+        let own_seat = layout.seat_of_file(handle);
+        let mut parts = Vec::new();
+        for dirt in self.unstable.of(handle) {
+            let wanted = self.writers(&dirt, own_seat);
+            parts.extend(wanted.into_iter().map(|wanted| FsyncPart {
+                dirt: dirt.clone(),
+                wanted,
+                tried: BTreeSet::new(),
+                stable: false,
+            }));
         }
-        let mut requests = Vec::new();
-        for (part, dirt) in dirt.iter().enumerate() {
+        let mut request = |seat, purpose| {
             let op = Op::Fsync { handle, data_only };
-            let seat = *dirt.seats.first().unwrap_or(&seat);
-            let purpose = Purpose::Fsync { call: id, part };
             let mut pending = Pending::new(op, seat, Target::Seat, purpose);
             pending.caller = call.caller.clone();
-            requests.push(self.insert(pending));
-        }
-        let part = |dirt| FsyncPart {
-            dirt,
-            tried: BTreeSet::new(),
+            self.insert(pending)
         };
-        let parts = dirt.into_iter().map(part).collect();
-        let kind = Kind::Fsync(handle, parts);
-        let parts = requests.iter().map(|request| Part::new(*request, None));
-        self.activate(id, kind, parts.collect(), call.deadline_ns);
+        let requests: Vec<Id> = match parts.is_empty() {
+            true => vec![request(own_seat, Purpose::Part { call: id, part: 0 })],
+            false => {
+                let numbered = parts.iter().enumerate().map(|(part, asked)| {
+                    let seat = *asked.dirt.seats.first().unwrap_or(&own_seat);
+                    request(seat, Purpose::Fsync { call: id, part })
+                });
+                numbered.collect()
+            }
+        };
+        let clean = parts.is_empty();
+        let kind = Kind::Fsync(Fsync {
+            handle,
+            open: call.open,
+            parts,
+        });
+        let asked = requests.iter().map(|request| Part::new(*request, None));
+        self.activate(id, kind, asked.collect(), call.deadline_ns);
         for request in requests {
-            self.fsync_step(request);
+            match clean {
+                true => self.route(request),
+                false => self.fsync_step(request),
+            }
+        }
+    }
+
+    /// The forwarders of the node through which the writes went, and the one that knows who has the
+    /// file open; None where there are none with a session.
+    fn writers(&self, dirt: &Dirt, own_seat: u16) -> Vec<Option<usize>> {
+        let seats = dirt.seats.iter().chain([&own_seat]);
+        let servers = seats.filter_map(|seat| self.seats[usize::from(*seat)].server);
+        let here = servers.filter(|it| {
+            let session = &self.sessions[*it];
+            session.identity == Some(dirt.identity) && session.is_open()
+        });
+        let here: BTreeSet<usize> = here.collect();
+        match here.is_empty() {
+            true => vec![None],
+            false => here.into_iter().map(Some).collect(),
+        }
+    }
+
+    /// What an fsync tells its caller, after what forwarders have said. An error is kept for the
+    /// client's other open files of the file.
+    pub(super) fn told(&mut self, fsync: &Fsync, failed: Option<Errno>) -> Option<Errno> {
+        let Fsync { handle, open, .. } = *fsync;
+        let untold = open.and_then(|open| self.untold.forget(handle, open));
+        let Some(errno) = failed else {
+            return untold;
+        };
+        if tells_loss(errno) {
+            let opens = self.opens.range((handle, 0)..=(handle, u64::MAX));
+            let others = opens.map(|(key, _)| *key).filter(|key| Some(key.1) != open);
+            self.untold.errors.extend(others.map(|key| (key, errno)));
+        } else if let (Some(errno), Some(open)) = (untold, open) {
+            // The call failed for another reason.
+            self.untold.errors.insert((handle, open), errno);
+        }
+        Some(errno)
+    }
+
+    /// A forwarder has answered an fsync whose caller waits no longer. It tells this client of an
+    /// error once, so all open files are yet to be told.
+    pub(super) fn unheard(&mut self, handle: Handle, result: Result<(), Errno>) {
+        if let Err(errno) = result
+            && tells_loss(errno)
+        {
+            let opens = self.opens.range((handle, 0)..=(handle, u64::MAX));
+            let all = opens.map(|(key, _)| (*key, errno));
+            self.untold.errors.extend(all);
         }
     }
 
@@ -65,8 +146,8 @@ impl Core {
             drop(self.remove(id));
             return;
         };
-        let (dirt, tried) = (part.dirt.clone(), part.tried.clone());
-        match self.next_step(&dirt, &tried) {
+        let (dirt, wanted, tried) = (part.dirt.clone(), part.wanted, part.tried.clone());
+        match self.next_step(&dirt, wanted, &tried) {
             Step::Ask(forwarder) => {
                 if !self.sessions[forwarder].is_open()
                     && let Some(part) = self.fsync_part(call, number)
@@ -98,7 +179,7 @@ impl Core {
         }
     }
 
-    fn next_step(&self, dirt: &Dirt, tried: &BTreeSet<usize>) -> Step {
+    fn next_step(&self, dirt: &Dirt, wanted: Option<usize>, tried: &BTreeSet<usize>) -> Step {
         let (host, boot) = dirt.identity;
         if self.boots.get(&host).is_some_and(|latest| *latest != boot) {
             return Step::Lost;
@@ -106,7 +187,8 @@ impl Core {
         let of_node = |forwarder: &usize| self.sessions[*forwarder].identity == Some(dirt.identity);
         let forwarders: Vec<usize> = (0..self.sessions.len()).filter(of_node).collect();
         let left = || forwarders.iter().filter(|f| !tried.contains(f));
-        let open = left().find(|f| self.sessions[**f].is_open());
+        let open = left().filter(|f| self.sessions[**f].is_open());
+        let open = open.min_by_key(|f| Some(**f) != wanted);
         match open.or(left().next()) {
             Some(forwarder) => Step::Ask(*forwarder),
             None if forwarders.is_empty() || self.moved(dirt) => Step::Lost,
@@ -153,7 +235,7 @@ impl Core {
 
     fn fsync_part(&mut self, call: CallId, part: usize) -> Option<&mut FsyncPart> {
         match &mut self.calls.get_mut(&call)?.kind {
-            Kind::Fsync(_, parts) => parts.get_mut(part),
+            Kind::Fsync(fsync) => fsync.parts.get_mut(part),
             _ => None,
         }
     }
@@ -170,15 +252,25 @@ impl Core {
         self.fsync_step(id);
     }
 
-    /// Takes in a node's answer to an fsync, or the loss of the node.
+    /// Takes in a forwarder's answer to an fsync, or the loss of its node. What a node has written
+    /// is settled when all that were asked there have answered.
     pub(super) fn fsynced(&mut self, call: CallId, number: usize, result: Result<(), Errno>) {
         let lost = result == Err(Errno::IO);
-        if let Some(active) = self.calls.get(&call)
-            && let Kind::Fsync(handle, parts) = &active.kind
-            && (result.is_ok() || lost)
+        if let Some(active) = self.calls.get_mut(&call)
+            && let Kind::Fsync(fsync) = &mut active.kind
         {
-            self.unstable.settled(*handle, &parts[number].dirt, lost);
+            fsync.parts[number].stable = result.is_ok();
+            let dirt = &fsync.parts[number].dirt;
+            let mut of_node = fsync.parts.iter();
+            if lost || of_node.all(|it| it.stable || it.dirt.identity != dirt.identity) {
+                self.unstable.settled(fsync.handle, dirt, lost);
+            }
         }
         self.part_done(call, number, result.map(|()| (Outcome::Done, Bytes::new())));
     }
+}
+
+/// Whether a forwarder says this of bytes that the back end has lost, and not of the call.
+fn tells_loss(errno: Errno) -> bool {
+    [Errno::IO, Errno::NOSPC, Errno::DQUOT].contains(&errno)
 }

@@ -134,13 +134,13 @@ impl Core {
                 Op::Open { handle, open, .. } if done.is_ok() => {
                     self.close_unwanted(handle, open, pending.seat);
                 }
+                Op::Fsync { handle, .. } => self.unheard(handle, done),
                 _ => self.lock_abandoned(&pending, done.is_ok()),
             },
-            Purpose::Fsync { call, part } => {
-                if !pending.abandoned {
-                    self.fsynced(call, part, done);
-                }
-            }
+            Purpose::Fsync { call, part } => match pending.op {
+                Op::Fsync { handle, .. } if pending.abandoned => self.unheard(handle, done),
+                _ => self.fsynced(call, part, done),
+            },
             Purpose::Session => {}
             Purpose::ResolvePath { handle } => self.path_resolved(forwarder, handle, done),
             Purpose::Recover => self.reclaimed(id, &pending, done),

@@ -248,6 +248,20 @@ impl Rig {
     }
 
     fn call_with(&mut self, op: Op, payload: Bytes, deadline_ns: Option<u64>) -> CallId {
+        self.make(op, payload, deadline_ns, None)
+    }
+
+    fn call_by(&mut self, op: Op, open: Option<u64>) -> CallId {
+        self.make(op, Bytes::new(), None, open)
+    }
+
+    fn make(
+        &mut self,
+        op: Op,
+        payload: Bytes,
+        deadline_ns: Option<u64>,
+        open: Option<u64>,
+    ) -> CallId {
         self.calls += 1;
         let id = CallId(self.calls);
         let call = Call {
@@ -259,6 +273,7 @@ impl Rig {
             forwarder: 0,
             operation: None,
             collective: None,
+            open,
         };
         self.input(Input::Call { id, call });
         id

@@ -72,6 +72,9 @@ pub struct Call {
     /// The collective operation over many clients to which the call belongs; ignored where
     /// `operation` is given.
     pub collective: Option<Collective>,
+    /// The number of the open file by which an fsync is made: each open file is told once of an
+    /// error. None: the call tells only what forwarders say to it.
+    pub open: Option<u64>,
 }
 
 /// Makes several calls one operation for the schedulers. From [`Core::begin_operation`].

@@ -22,6 +22,9 @@ pub struct Context {
     /// The collective operation to which a read or write belongs; None: it is an operation of its
     /// own.
     pub collective: Option<Collective>,
+    /// [`OpenFile::number`](crate::OpenFile::number) of the open file by which an fsync is made,
+    /// so that each is told once of an error; [`OpenFile::fsync`](crate::OpenFile::fsync) sets it.
+    pub open: Option<u64>,
 }
 
 /// Lets another thread end a waiting call with EINTR. Clones are the same token. A token stays

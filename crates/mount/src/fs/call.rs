@@ -3,6 +3,7 @@
 
 use super::convert;
 use super::forwarders::Forwarders;
+use super::opens::OpenFile;
 use crate::fuse::{self, Errno};
 use tidegate_client::wire::{Attr, Caller, Op, Outcome};
 use tidegate_client::{Answer, Bytes, Collective, Context};
@@ -40,6 +41,12 @@ impl<'a> Call<'a> {
     /// Makes the call a part of a collective operation, if there is one.
     pub(super) fn part_of(mut self, collective: Option<Collective>) -> Self {
         self.context.collective = collective;
+        self
+    }
+
+    /// Says by which open file the call is made.
+    pub(super) fn by(mut self, file: &OpenFile) -> Self {
+        self.context.open = Some(file.held.number());
         self
     }
 

@@ -70,7 +70,7 @@ impl RemoteFiles {
             caller,
             hints: Mutex::default(),
             is_hinted: AtomicBool::new(false),
-            _held: held,
+            held,
         });
         Ok(Opened {
             handle: number,
@@ -147,7 +147,7 @@ impl RemoteFiles {
             handle: file.handle,
             data_only,
         };
-        self.call_through(asked, &file).done(op)
+        self.call_through(asked, &file).by(&file).done(op)
     }
 
     pub(super) fn fallocate(

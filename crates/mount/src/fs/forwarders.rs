@@ -4,7 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_client::wire::{Attr, Caller, Handle, LockFamily, Op};
-use tidegate_client::{Answer, Application, Bytes, Client, Context, Errno};
+use tidegate_client::{Answer, Application, Bytes, Client, Context, Errno, OpenFile};
+
+/// A file that is open at the forwarders until this is dropped.
+pub trait Held: Send + Sync {
+    /// The number of the open file for [`Context::open`].
+    fn number(&self) -> u64;
+}
+
+impl Held for OpenFile {
+    fn number(&self) -> u64 {
+        OpenFile::number(self)
+    }
+}
 
 /// The calls of [`Client`] that the file system is built on.
 pub trait Forwarders: Send + Sync + 'static {
@@ -25,7 +37,7 @@ pub trait Forwarders: Send + Sync + 'static {
         handle: Handle,
         read: bool,
         write: bool,
-    ) -> Result<Box<dyn Send + Sync>, Errno>;
+    ) -> Result<Box<dyn Held>, Errno>;
 
     /// Releases all locks of an owner without waiting for a forwarder.
     fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64);
@@ -106,7 +118,7 @@ impl Forwarders for ClientForwarders {
         handle: Handle,
         read: bool,
         write: bool,
-    ) -> Result<Box<dyn Send + Sync>, Errno> {
+    ) -> Result<Box<dyn Held>, Errno> {
         Ok(Box::new(self.client.open(ctx, handle, read, write)?))
     }
 

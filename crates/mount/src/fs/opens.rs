@@ -1,5 +1,6 @@
 //! Open files and directories, by the number that the kernel gives back with each request.
 
+use super::forwarders::Held;
 use crate::fuse::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +23,7 @@ pub(super) struct OpenFile {
     /// Whether there are hints. Requests of programs without hints take no lock.
     pub(super) is_hinted: AtomicBool,
     /// Keeps it open at the forwarders.
-    pub(super) _held: Box<dyn Send + Sync>,
+    pub(super) held: Box<dyn Held>,
 }
 
 impl OpenFile {

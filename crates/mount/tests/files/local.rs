@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_client::wire::{Attr, Caller, Handle, LockFamily, Op, Outcome, RenameMode};
 use tidegate_client::{Answer, Bytes, Context, Data, Errno};
-use tidegate_mount::Forwarders;
+use tidegate_mount::{Forwarders, Held};
 
 /// How long a call waits for a forwarder that stands still, as the client's time limit.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -39,9 +39,15 @@ pub struct Local {
 }
 
 /// Counts as open until dropped.
-struct Held(Arc<AtomicUsize>);
+struct Open(Arc<AtomicUsize>);
 
-impl Drop for Held {
+impl Held for Open {
+    fn number(&self) -> u64 {
+        0
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -244,13 +250,13 @@ impl Forwarders for Local {
         handle: Handle,
         read: bool,
         write: bool,
-    ) -> Result<Box<dyn Send + Sync>, Errno> {
+    ) -> Result<Box<dyn Held>, Errno> {
         let errno = |errno: Linux| Errno(errno.raw_os_error());
         self.thaw(ctx).map_err(errno)?;
         self.file(handle).map_err(errno)?;
         self.rights.lock().unwrap().push((read, write));
         self.open.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Held(Arc::clone(&self.open))))
+        Ok(Box::new(Open(Arc::clone(&self.open))))
     }
 
     fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64) {

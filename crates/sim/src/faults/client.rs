@@ -98,6 +98,7 @@ impl Client {
             forwarder: 0,
             operation: None,
             collective: None,
+            open: None,
         };
         self.core
             .handle(now, WALL_NS + now, Input::Call { id, call });

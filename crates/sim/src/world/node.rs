@@ -45,6 +45,7 @@ fn call(op: Op) -> Call {
         forwarder: 0,
         operation: None,
         collective: None,
+        open: None,
     }
 }
 

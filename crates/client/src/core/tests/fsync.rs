@@ -1,4 +1,5 @@
-//! Fsync: each node with unstable writes is asked, by whichever forwarder it has.
+//! Fsync: each node with unstable writes is asked, by the forwarders that wrote or, for want of
+//! them, by whichever it has; and each open file is told of an error.
 
 use super::*;
 
@@ -47,12 +48,12 @@ fn asked(rig: &mut Rig) -> Vec<usize> {
 }
 
 #[test]
-fn each_node_is_asked_once() {
-    let mut rig = rig_on(&[(1, 1), (1, 1), (2, 1)]);
+fn every_forwarder_that_wrote_is_asked_once() {
+    let mut rig = rig_on(&[(1, 1), (1, 1), (2, 1), (1, 1)]);
     let handle = rig.file_of_seat(0);
     write_stripes(&mut rig, handle, 3);
     let id = rig.call(fsync(handle));
-    assert_eq!(asked(&mut rig), [0, 2]);
+    assert_eq!(asked(&mut rig), [0, 1, 2]);
     assert_eq!(rig.succeeded(id), Outcome::Done);
     // Nothing is unstable any more: one is asked for form's sake.
     let id = rig.call(fsync(handle));
@@ -170,4 +171,96 @@ fn a_seat_served_by_another_host_is_eio() {
     }
     assert_eq!(rig.errno(id), 5);
     assert_eq!(rig.logs.len(), 1);
+}
+
+/// Opens the file with this number.
+fn open(rig: &mut Rig, handle: Handle, open: u64) {
+    let id = rig.call(Op::Open {
+        handle,
+        open,
+        read: true,
+        write: true,
+    });
+    let sent = rig.next();
+    rig.ok(&sent, Outcome::Attr(attr(handle)));
+    rig.succeeded(id);
+}
+
+/// An fsync by the open file with this number, to which each forwarder says the same.
+fn fsync_by(rig: &mut Rig, handle: Handle, open: u64, said: Result<Outcome, Status>) -> CallId {
+    let id = rig.call_by(fsync(handle), Some(open));
+    for sent in std::mem::take(&mut rig.sent) {
+        rig.reply(&sent, 1, said.clone());
+    }
+    id
+}
+
+const FULL: Result<Outcome, Status> = Err(Status::Errno(28));
+const DONE: Result<Outcome, Status> = Ok(Outcome::Done);
+
+#[test]
+fn each_open_file_is_told_of_an_error_once() {
+    let mut rig = rig_on(&[(1, 1)]);
+    let handle = rig.file_of_seat(0);
+    open(&mut rig, handle, 1);
+    open(&mut rig, handle, 2);
+    write_stripes(&mut rig, handle, 1);
+    let id = fsync_by(&mut rig, handle, 2, FULL);
+    assert_eq!(rig.errno(id), 28);
+    open(&mut rig, handle, 3);
+    let id = fsync_by(&mut rig, handle, 1, DONE);
+    assert_eq!(rig.errno(id), 28);
+    for number in 1..=3 {
+        let id = fsync_by(&mut rig, handle, number, DONE);
+        rig.succeeded(id);
+    }
+}
+
+#[test]
+fn an_error_of_the_call_is_told_to_its_caller_alone() {
+    let mut rig = rig_on(&[(1, 1)]);
+    let handle = rig.file_of_seat(0);
+    open(&mut rig, handle, 1);
+    open(&mut rig, handle, 2);
+    let id = fsync_by(&mut rig, handle, 2, Err(Status::Errno(30)));
+    assert_eq!(rig.errno(id), 30);
+    let id = fsync_by(&mut rig, handle, 1, DONE);
+    rig.succeeded(id);
+}
+
+#[test]
+fn an_error_after_the_caller_has_gone_is_told_to_all() {
+    let mut rig = rig_on(&[(1, 1)]);
+    let handle = rig.file_of_seat(0);
+    open(&mut rig, handle, 1);
+    open(&mut rig, handle, 2);
+    write_stripes(&mut rig, handle, 1);
+    let id = rig.call_by(fsync(handle), Some(1));
+    let sent = rig.next();
+    rig.input(Input::Cancel { id });
+    assert_eq!(rig.errno(id), 4);
+    rig.reply(&sent, 1, FULL);
+    for number in 1..=2 {
+        let id = fsync_by(&mut rig, handle, number, DONE);
+        assert_eq!(rig.errno(id), 28);
+        let id = fsync_by(&mut rig, handle, number, DONE);
+        rig.succeeded(id);
+    }
+}
+
+#[test]
+fn writes_are_unstable_until_every_forwarder_that_wrote_has_answered() {
+    let mut rig = rig_on(&[(1, 1), (1, 1)]);
+    let handle = rig.file_of_seat(0);
+    write_stripes(&mut rig, handle, 2);
+    let id = rig.call(fsync(handle));
+    let [first, second] = &std::mem::take(&mut rig.sent)[..] else {
+        panic!("two were asked")
+    };
+    rig.ok(first, Outcome::Done);
+    rig.reply(second, 1, FULL);
+    assert_eq!(rig.errno(id), 28);
+    let id = rig.call(fsync(handle));
+    assert_eq!(asked(&mut rig), [0, 1]);
+    rig.succeeded(id);
 }
