@@ -13,6 +13,9 @@ const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0o0;
 const O_WRONLY: u32 = 0o1;
 const O_APPEND: u32 = 0o2000;
+const O_DSYNC: u32 = 0o10000;
+/// The bit that O_SYNC has and O_DSYNC has not.
+const O_SYNC_ALONE: u32 = 0o4000000;
 /// The kernel opens the file to run it: its `__FMODE_EXEC`, which no program can ask for.
 const FMODE_EXEC: u32 = 0o40;
 
@@ -109,7 +112,9 @@ impl RemoteFiles {
         Ok(call.answer(op, Bytes::new())?.data.pieces)
     }
 
-    /// Writes the payload without copying it.
+    /// Writes the payload without copying it, and makes it stable where the program has asked for
+    /// that when it opened the file (`O_SYNC`, `O_DSYNC`) or with this write (`RWF_DSYNC`): the
+    /// kernel leaves that to the file system.
     pub(super) fn write(
         &self,
         asked: &Asked,
@@ -138,6 +143,10 @@ impl RemoteFiles {
         let collective = file.collective(write.offset, len);
         let call = self.call_through(asked, &file).part_of(collective);
         let written = call.written(op, Bytes::from_owner(payload))?;
+        drop(call);
+        if write.flags & O_DSYNC != 0 && !write.from_cache {
+            self.fsync(asked, write.handle, write.flags & O_SYNC_ALONE == 0)?;
+        }
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
     }
 

@@ -1,10 +1,11 @@
 //! The bytes of files.
 
 use crate::mount::{Mount, read_write};
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::io::ReadWriteFlags;
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::{IoSlice, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 #[test]
 fn bytes_of_all_sizes_and_places() {
@@ -103,4 +104,28 @@ fn a_removed_file_lives_until_it_is_closed() {
     .expect("read");
     assert_eq!(back, b"sti");
     assert_eq!(file.metadata().expect("stat").nlink(), 0);
+}
+
+#[test]
+fn what_must_be_stable_when_a_write_returns_is_synced() {
+    let Some(mount) = Mount::new("stable") else {
+        return;
+    };
+    let path = mount.path("file");
+    let plain = read_write(&path);
+    plain.write_all_at(b"bytes", 0).expect("written");
+    let synced = || std::mem::take(&mut *mount.local.syncs.lock().unwrap());
+    assert_eq!(synced(), []);
+    for (flag, data_only) in [(OFlags::SYNC, false), (OFlags::DSYNC, true)] {
+        let mut options = File::options();
+        let options = options.write(true).custom_flags(flag.bits() as i32);
+        let stable = options.open(&path).expect("opened");
+        stable.write_all_at(b"more", 5).expect("written");
+        assert_eq!(synced(), [data_only]);
+    }
+    let once = |flags| rustix::io::pwritev2(&plain, &[IoSlice::new(b"x")], 9, flags);
+    assert_eq!(once(ReadWriteFlags::DSYNC), Ok(1));
+    assert_eq!(synced(), [true]);
+    assert_eq!(once(ReadWriteFlags::empty()), Ok(1));
+    assert_eq!(synced(), []);
 }

@@ -34,6 +34,8 @@ pub struct Local {
     pub data_calls: Mutex<Vec<(u64, Option<Caller>)>>,
     /// What each open asked for: to read, to write.
     pub rights: Mutex<Vec<(bool, bool)>>,
+    /// Whether each fsync asked for the data alone.
+    pub syncs: Mutex<Vec<bool>>,
     /// Locks dropped without waiting.
     pub dropped: AtomicUsize,
 }
@@ -66,6 +68,7 @@ impl Local {
             open: Arc::default(),
             data_calls: Mutex::default(),
             rights: Mutex::default(),
+            syncs: Mutex::default(),
             dropped: AtomicUsize::new(0),
         })
     }
