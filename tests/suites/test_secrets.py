@@ -2,13 +2,22 @@
 users and administers nothing, an operator administers and reaches no file, a user is that user. A secret is
 replaced without a restart, and what was proved by the old one ends then."""
 import contextlib
+import errno
+import hmac
 import json
 import os
+import stat
 
 import pytest
 from conftest import Forwarder, free_port, matches, mounted, need_fuse, run, tidegate, until
+from noise import Secret, Unproved
+from peer import Peer
+from session import Refused
 
 USER = 12345
+# Users whom a mount with LIMITS acts for, and who are not its own.
+OTHER, OUTSIDE, NOBODY = 12346, 54321, 65534
+LIMITS = ("--role", "mount", "--root-squash", "--uids", "12000-12999,20000", "--gids", "12000-12999")
 
 
 class Site:
@@ -145,3 +154,168 @@ def test_a_secret_is_replaced_without_a_restart(site):
     until(lambda: b"not valid any more" in site.forwarder.log.read_bytes(), "its session ends")
     (mount / "after").write_text("3")
     assert (site.data / "after").read_text() == "3"
+
+
+def as_user(uid, *words, code=0):
+    """Runs a program as that user, to its end."""
+    return run("setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", *words, code=code)
+
+
+def refused(call, *arguments, why=errno.EACCES, **how):
+    """The call is answered with this errno."""
+    with pytest.raises(Refused) as answer:
+        call(*arguments, **how)
+    assert answer.value.status == why, answer.value
+
+
+@pytest.fixture
+def roots(site):
+    """A file of root's that nobody else may read, and one that others could if they reached it."""
+    (site.data / "deep").mkdir(mode=0o700, exist_ok=True)
+    for name, mode in (("roots", 0o600), ("deep/open", 0o644)):
+        (site.data / name).write_text("root's alone")
+        (site.data / name).chmod(mode)
+    site.data.chmod(0o1777)
+    yield site.data / "roots"
+    (site.data / "roots").unlink()
+
+
+def test_a_mount_for_some_users(site, roots):
+    need_fuse()
+    for folder in (site.work.path, *site.work.path.parents[:1]):
+        folder.chmod(0o711)
+    mount = site.work.folder("mnt3")
+    limited = site.derive("cn8", *LIMITS)
+    shown = json.loads(tidegate("secret", "show", limited, "--json").stdout)
+    assert shown["limits"] == {"root_squash": "65534:65534", "uids": "12000-12999,20000", "gids": "12000-12999"}, shown
+    site.work.mount_at(mount, "--secret-file", limited, "--forwarders", site.at)
+    # Root is nobody.
+    with pytest.raises(PermissionError):
+        (mount / "roots").read_text()
+    with pytest.raises(PermissionError):
+        (mount / "roots").write_text("changed")
+    (mount / "by-root").write_text("anonymous")
+    made = (site.data / "by-root").stat()
+    assert (made.st_uid, made.st_gid) == (NOBODY, NOBODY)
+    for forbidden in (lambda: os.chown(mount / "by-root", 0, 0), lambda: os.chmod(mount / "roots", 0o666),
+                      lambda: os.mknod(mount / "disk", stat.S_IFBLK | 0o666, os.makedev(7, 0)),
+                      lambda: os.setxattr(mount / "by-root", "trusted.a", b"1"), (mount / "roots").unlink):
+        with pytest.raises(PermissionError):
+            forbidden()
+    assert roots.read_text() == "root's alone" and roots.stat().st_uid == 0
+    # A user for whom it acts can work, in folders of his own too, and past a restart of the forwarder.
+    as_user(USER, "sh", "-c", f"umask 077; mkdir {mount}/home && echo mine > {mount}/home/file")
+    assert (site.data / "home/file").stat().st_uid == USER
+    work = (f"exec 3<>{mount}/home/file && flock 3 && echo ready && read go && echo more >&3 && cat {mount}/home/file"
+            f" && sync {mount}/home/file && mv {mount}/home/file {mount}/home/moved && chmod 640 {mount}/home/moved")
+    process = site.work.start("setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", "bash", "-c", work,
+                              log=site.work / "holds.log", stdin=-1, stdout=-1)
+    assert process.stdout.readline() == b"ready\n"
+    site.forwarder.stop()
+    site.forwarder.start()
+    said, _ = process.communicate(b"go\n", timeout=60)
+    assert (process.returncode, said) == (0, b"more\n"), (site.work / "holds.log").read_text()
+    as_user(OTHER, "cat", mount / "home/moved", code=1)
+    # Other users can do nothing, and are told of in one line.
+    for words in (("cat", mount / "by-root"), ("ls", mount), ("touch", mount / "theirs")):
+        assert as_user(OUTSIDE, *words, code=None).returncode, words
+    assert not (site.data / "theirs").exists()
+    until(lambda: site.forwarder.log.read_bytes().count(b"does not act") == 1, "a line of the log")
+    sessions = json.loads(site.client(site.site, "stat", "--json").stdout)[0]["sessions"]
+    session = next(it for it in sessions if it.get("secret", {}).get("name") == "cn8")
+    assert session["secret"]["uids"] == "12000-12999,20000" and session["refused_callers"] >= 3, session
+    # Without limits a mount may do all of it.
+    free = site.work.folder("mnt4")
+    site.work.mount_at(free, "--secret-file", site.derive("cn9", "--role", "mount"), "--forwarders", site.at)
+    assert (free / "roots").read_text() == "root's alone"
+    os.chown(free / "by-root", 0, 0)
+    as_user(OUTSIDE, "cat", free / "by-root")
+
+
+def test_who_steals_the_secret_of_such_a_mount(site, roots):
+    made = roots.stat()
+    handles = Peer(site.at, secret=Secret.read(site.site)).greeted()
+    secret, deep = (handles.walk(name) for name in ("roots", "deep/open"))
+    thief = Peer(site.at, secret=Secret.read(site.derive("cn10", *LIMITS))).greeted()
+    for caller in (None, (0, 0), (0, 0, 0), (USER, USER, 0), (USER, 0), (20000, 12000, 6)):
+        for done in (thief.read, thief.write, thief.append, thief.open, thief.allocate):
+            with pytest.raises(Refused):
+                done(secret, caller=caller)
+        # Nor does a handle that he has guessed lead past a folder.
+        for done in (thief.read, thief.attr, thief.open):
+            with pytest.raises(Refused):
+                done(deep, caller=caller)
+        with pytest.raises(Refused):
+            thief.resolve(deep, b"deep/open", caller=caller)
+        with pytest.raises(Refused):
+            thief.setattr(secret, mode=0o666, caller=caller)
+    for caller in ((1, 1), (OUTSIDE, OUTSIDE), (NOBODY, 12000), (USER, 6), (2**32 - 1, 12000)):
+        for done in (thief.attr, thief.read):
+            refused(done, thief.root, caller=caller)
+    refused(thief.policy, b"policy = \"fifo\"\n", why=errno.EPERM)
+    for caller, owner in ((None, (NOBODY, NOBODY)), ((0, 0), (NOBODY, NOBODY)), ((USER, 0, 0), (USER, NOBODY)),
+                          ((USER, 12001), (USER, 12001))):
+        thief.make(thief.root, b"made", caller=caller)
+        found = (site.data / "made").stat()
+        assert (found.st_uid, found.st_gid) == owner, caller
+        (site.data / "made").unlink()
+    # What he has open as one of his users he may use for another.
+    mine = thief.make(thief.root, b"mine", 0o600, caller=(USER, 12001))
+    thief.open(mine, True, True, caller=(USER, 12001))
+    thief.write(mine, data=b"mine", caller=(USER, 12001))
+    assert thief.read(mine, length=4, caller=(OTHER, 12001)) == b"mine"
+    assert roots.read_text() == "root's alone" and roots.stat().st_mode == made.st_mode
+    assert b"root's alone" not in thief.heard
+    # The site's secret can: the attempts are right.
+    assert handles.read(secret, length=6) == b"root's" == handles.read(deep, length=6, caller=(0, 0))
+
+
+def ticket_of(giver, uid, gid, groups=""):
+    """A ticket as who has the giver's key can make it, for whomever he likes."""
+    own = f"role=user\nuid={uid}\ngid={gid}\ngroups={groups}\nname=cn\nexpires=9000000000\n".encode()
+    return Secret(own + b"\n" + giver.grant, hmac.digest(giver.key, b"tidegate ticket 1\0" + own, "sha256"),
+                  giver.forwarders)
+
+
+def test_limits_cannot_be_widened(site, roots):
+    limited = Secret.read(site.derive("cn11", *LIMITS))
+    words = limited.grant.decode()
+    assert "root_squash=65534:65534\nuids=12000-12999,20000\ngids=12000-12999\n" in words, words
+    for old, new in [(b"uids=12000", b"uids=1"), (b"uids=12000-12999,20000\n", b""), (b"root_squash=65534:65534\n", b""),
+                     (b"65534:65534", b"1:1"), (b"gids=12000-12999\n", b""), (b"role=mount", b"role=site")]:
+        assert old in limited.grant
+        with pytest.raises((Unproved, ConnectionError)):
+            Peer(site.at, secret=limited.saying(old, new)).greeted()
+    # Tickets are for its users alone, with all of their groups.
+    for ticket in [(OUTSIDE, 12000), (0, 0), (USER, 0), (USER, 6), (USER, 12000, "0"), (USER, 12000, "12001,6"), (NOBODY, NOBODY)]:
+        with pytest.raises((Unproved, ConnectionError)):
+            Peer(site.at, secret=ticket_of(limited, *ticket)).greeted()
+    peer = Peer(site.at, secret=ticket_of(limited, USER, 12000, "12001")).greeted()
+    made = peer.make(peer.root, b"by-ticket")
+    peer.open(made, True, True)
+    assert (site.data / "by-ticket").stat().st_uid == USER
+    refused(peer.read, peer.lookup(peer.root, "roots"))
+    # Wrong words of the command, each in one line.
+    for words, say in [(("--role", "mount", "--uids", "9-7"), "ascend"), (("--role", "operator", "--root-squash"), "--role mount"),
+                       (("--role", "mount", "--root-squash", "--anonuid", "0"), "anonymous"),
+                       (("--role", "mount", "--anonuid", "5"), "--root-squash"), (("--role", "mount", "--gids", "x"), "id")]:
+        done = tidegate("secret", "derive", "x", "--from", site.site, "--name", "a", *words, code=2, cwd=site.work.path)
+        assert say in done.stderr, done.stderr
+
+
+def test_limits_are_changed_while_a_mount_works(site, roots):
+    need_fuse()
+    mount, by = site.work.folder("mnt5"), site.derive("cn12", "--role", "mount")
+    site.work.mount_at(mount, "--secret-file", by, "--forwarders", site.at)
+    with open(mount / "roots", "rb", buffering=0) as kept:
+        assert kept.read(4) == b"root"
+        os.replace(site.derive("cn12.new", *LIMITS), by)
+        site.forwarder.stop()
+        site.forwarder.start()
+        # What was open as root is nobody's now.
+        with pytest.raises(OSError):
+            kept.read(4)
+        with pytest.raises(PermissionError):
+            (mount / "roots").read_text()
+    as_user(USER, "sh", "-c", f"echo mine > {mount}/limited")
+    assert (site.data / "limited").stat().st_uid == USER

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tidegate_client::wire::{Grant, Role};
+use tidegate_client::wire::{Anonymous, Grant, Ids, Limits, NOBODY, Role};
 use tidegate_server::secret::{Secret, SiteSecret, random_text};
 
 const DAY_S: u64 = 86_400;
@@ -37,10 +37,10 @@ struct New {
 
 /// Make a secret that allows less than the site's.
 ///
-/// A `mount` acts for the users of its node, and cannot change policies and shares or set
-/// forwarders aside. An `operator` can do just that, and reaches no file. A `user` is that user.
-/// Forwarders know it by the site's secret; nothing has to be told to them. It is void when the
-/// site's secret is changed.
+/// A `mount` acts for the users of its node, for all of them unless it is told for whom, and cannot
+/// change policies and shares or set forwarders aside. An `operator` can do just that, and reaches
+/// no file. A `user` is that user. Forwarders know it by the site's secret; nothing has to be told
+/// to them. It is void when the site's secret is changed.
 #[derive(clap::Args)]
 struct Derive {
     /// File to make; only its owner can read it
@@ -63,9 +63,50 @@ struct Derive {
     /// The user's other groups, with commas between
     #[arg(long, value_name = "GIDS", value_delimiter = ',', requires = "uid")]
     groups: Vec<u32>,
+    #[command(flatten)]
+    limits: LimitWords,
     /// Days from now on after which it is void; without this it does not expire
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=36_500))]
     days: Option<u64>,
+}
+
+/// For whom a mount acts, if not for all users.
+#[derive(clap::Args)]
+struct LimitWords {
+    /// A `mount` only: do root's requests as the anonymous user
+    #[arg(long)]
+    root_squash: bool,
+    /// The anonymous user, 65534 unless given
+    #[arg(long, value_name = "UID", requires = "root_squash")]
+    anonuid: Option<u32>,
+    /// The anonymous user's group, 65534 unless given
+    #[arg(long, value_name = "GID", requires = "root_squash")]
+    anongid: Option<u32>,
+    /// A `mount` only: the users for whom it acts, such as 1000-60000,70001
+    #[arg(long, value_name = "UIDS")]
+    uids: Option<Ids>,
+    /// A `mount` only: the groups that count, written as in --uids
+    #[arg(long, value_name = "GIDS")]
+    gids: Option<Ids>,
+}
+
+impl LimitWords {
+    fn any(&self) -> bool {
+        self.root_squash || self.uids.is_some() || self.gids.is_some()
+    }
+
+    fn limits(self) -> Result<Limits, Fail> {
+        let anonymous = Anonymous {
+            anonuid: self.anonuid.unwrap_or(NOBODY.anonuid),
+            anongid: self.anongid.unwrap_or(NOBODY.anongid),
+        };
+        anonymous.check().map_err(Fail::usage)?;
+        Ok(Limits {
+            root_squash: self.root_squash.then_some(anonymous),
+            uids: self.uids,
+            gids: self.gids,
+        })
+    }
 }
 
 /// Show what a secret allows, without its keys.
@@ -93,6 +134,11 @@ impl Secrets {
 impl Derive {
     fn perform(self) -> Result<(), Fail> {
         let site = SiteSecret::read(&self.from).map_err(|error| wrong(&self.from, error))?;
+        if self.role != "mount" && self.limits.any() {
+            return Err(Fail::usage(
+                "--root-squash, --uids and --gids are for --role mount",
+            ));
+        }
         let role = match (self.role.as_str(), self.uid, self.gid) {
             ("user", Some(uid), Some(gid)) => Role::User {
                 uid,
@@ -101,7 +147,7 @@ impl Derive {
             },
             ("user", ..) => return Err(Fail::usage("--role user needs --uid and --gid")),
             (_, Some(_), _) => return Err(Fail::usage("--uid is for --role user")),
-            ("mount", ..) => Role::Mount,
+            ("mount", ..) => Role::Mount(self.limits.limits()?),
             _ => Role::Operator,
         };
         let grant = Grant {
@@ -119,18 +165,24 @@ impl Show {
     fn perform(self) -> Result<(), Fail> {
         let secret = Secret::read(&self.file).map_err(|error| wrong(&self.file, error))?;
         let grant = secret.grant();
-        let (role, user) = match &grant.role {
-            Role::Site => ("site", None),
-            Role::Mount => ("mount", None),
-            Role::Operator => ("operator", None),
-            Role::User { uid, gid, groups } => (
-                "user",
-                Some(json!({"uid": uid, "gid": gid, "groups": groups})),
-            ),
+        let role = grant.role.name();
+        let (user, limits) = match &grant.role {
+            Role::Site | Role::Operator => (None, None),
+            Role::Mount(limits) => (None, Some(json_of(limits))),
+            Role::User { uid, gid, groups } => {
+                let user = json!({"uid": uid, "gid": gid, "groups": groups});
+                (Some(user), None)
+            }
         };
         if self.json {
             let (name, expires) = (&grant.name, grant.expires);
-            let line = json!({"role": role, "name": name, "user": user, "expires_s": expires});
+            let line = json!({
+                "role": role,
+                "name": name,
+                "user": user,
+                "limits": limits,
+                "expires_s": expires,
+            });
             outln!("{line}");
             return Ok(());
         }
@@ -142,6 +194,15 @@ impl Show {
         }
         Ok(())
     }
+}
+
+/// For whom a mount acts; what is null does not limit it.
+fn json_of(limits: &Limits) -> serde_json::Value {
+    json!({
+        "root_squash": limits.root_squash.map(|it| it.to_string()),
+        "uids": limits.uids.as_ref().map(Ids::to_string),
+        "gids": limits.gids.as_ref().map(Ids::to_string),
+    })
 }
 
 fn now_s() -> u64 {

@@ -41,7 +41,7 @@ pub use types::{
     Answer, Application, Call, CallId, CoreOptions, Data, Input, Operation, Output, Served,
 };
 
-use crate::wire::{Attr, ExportId, Handle, Layout};
+use crate::wire::{Attr, Caller, ExportId, Handle, Layout};
 use calls::Active;
 use fsync::Untold;
 use gates::Gate;
@@ -113,7 +113,7 @@ pub struct Core {
     notes_served: bool,
     served: BTreeMap<CallId, Vec<Served>>,
 
-    opens: BTreeMap<(Handle, u64), OpenModes>,
+    opens: BTreeMap<(Handle, u64), Opened>,
     locks: Locks,
     gates: BTreeMap<LockKey, Gate>,
     names: Names,
@@ -127,10 +127,12 @@ pub struct Core {
 }
 
 /// How a file was opened.
-#[derive(Clone, Copy, Debug)]
-struct OpenModes {
+#[derive(Clone, Debug)]
+struct Opened {
     read: bool,
     write: bool,
+    /// The user who opened it, if the client acts for users.
+    opener: Option<Caller>,
 }
 
 /// What may be due; of what is due at one time, the first kind comes first.

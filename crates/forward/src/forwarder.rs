@@ -97,6 +97,8 @@ pub struct Forwarder {
     shares: EffectiveShares,
     counters: Counters,
     told: TextsTold,
+    /// When the log may next tell of a refused caller.
+    tells_refused: Time,
     /// Facts about outstanding requests, by their number; empty unless the host records requests.
     noted: Vec<Noted>,
     recorded: Option<Recorded>,
@@ -186,6 +188,7 @@ impl Forwarder {
             shares,
             counters: Counters::default(),
             told: TextsTold::default(),
+            tells_refused: Time(0),
             noted: Vec::new(),
             recorded: None,
             storage: None,

@@ -11,6 +11,7 @@ mod exactly_once;
 mod hostile;
 mod isolation;
 mod joined;
+mod limits_tests;
 mod lock_tests;
 mod loss_tests;
 mod name_tests;

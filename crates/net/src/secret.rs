@@ -292,7 +292,7 @@ fn mac(key: &hmac::Key, pieces: &[&[u8]]) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_wire::Role;
+    use tidegate_wire::{Limits, Role};
 
     fn site(bytes: &[u8]) -> SiteSecret {
         SiteSecret::of_bytes(bytes.to_vec()).expect("it is long enough")
@@ -351,7 +351,7 @@ mod tests {
     fn the_key_of_a_ticket_comes_of_its_givers_key() {
         let site = site(b"open sesame, please");
         let mount = Grant {
-            role: Role::Mount,
+            role: Role::Mount(Limits::default()),
             ..operator("cn1")
         };
         let mount = site.derive(mount).expect("the grant is right");

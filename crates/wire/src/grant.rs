@@ -8,12 +8,14 @@
 //! comes of the giver's key. The text of a ticket ends with the giver's grant, so that forwarders
 //! can compute it, and it is void when that is.
 
+use crate::limits::{GrantError, Limits};
 use crate::message::{Caller, GROUPS_MAX};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::str::FromStr;
 
 /// Longest text of a grant, bytes.
 pub const GRANT_MAX: usize = 3072;
@@ -26,8 +28,8 @@ pub enum Role {
     /// It has the site's secret itself, and may do everything: it acts for all users and
     /// administers forwarders.
     Site,
-    /// It acts for all users, as the mount of a node does, and administers nothing.
-    Mount,
+    /// It acts for users, as the mount of a node does, and administers nothing.
+    Mount(Limits),
     /// It administers forwarders (policy, shares, drain), and has no access to files.
     Operator,
     /// It is one user.
@@ -46,7 +48,7 @@ impl Role {
     pub fn name(&self) -> &'static str {
         match self {
             Role::Site => "site",
-            Role::Mount => "mount",
+            Role::Mount(_) => "mount",
             Role::Operator => "operator",
             Role::User { .. } => "user",
         }
@@ -66,18 +68,6 @@ pub struct Grant {
     /// Of a ticket: the grant of who gave it.
     pub by: Option<Box<Grant>>,
 }
-
-/// Why a text is no grant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GrantError(String);
-
-impl fmt::Display for GrantError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for GrantError {}
 
 impl Grant {
     /// The grant of whoever has the site's secret.
@@ -157,7 +147,11 @@ impl Grant {
         let mut fields = Fields { left: text };
         let role = match fields.take("role")? {
             "site" => Role::Site,
-            "mount" => Role::Mount,
+            "mount" => Role::Mount(Limits {
+                root_squash: fields.take_if("root_squash")?,
+                uids: fields.take_if("uids")?,
+                gids: fields.take_if("gids")?,
+            }),
             "operator" => Role::Operator,
             "user" => Role::User {
                 uid: id(fields.take("uid")?)?,
@@ -169,7 +163,7 @@ impl Grant {
         Ok(Grant {
             name: match role {
                 Role::Site => "".into(),
-                Role::Mount | Role::Operator | Role::User { .. } => fields.take("name")?.into(),
+                Role::Mount(_) | Role::Operator | Role::User { .. } => fields.take("name")?.into(),
             },
             expires: match fields.is_next("expires") {
                 true => Some(number(fields.take("expires")?)?),
@@ -201,7 +195,11 @@ impl Grant {
                     return wrong("4294967295 is no user and no group");
                 }
             }
-            Role::Mount | Role::Operator => {}
+            Role::Mount(Limits {
+                root_squash: Some(anonymous),
+                ..
+            }) => anonymous.check()?,
+            Role::Mount(_) | Role::Operator => {}
         }
         match is_named && self.name.chars().all(is_plain) {
             true => Ok(()),
@@ -227,10 +225,24 @@ impl Grant {
     /// Checks that a ticket gives less than its giver has.
     fn check_giver(&self, by: &Grant) -> Result<(), GrantError> {
         let wrong = |what: &str| Err(GrantError(what.into()));
-        match (&by.role, &self.role) {
-            (Role::Site | Role::Mount, Role::User { uid, .. }) if *uid != 0 => {}
-            (Role::Site | Role::Mount, _) => return wrong("a ticket is for an ordinary user"),
-            _ => return wrong("only who acts for users gives tickets"),
+        let user = match &self.role {
+            Role::User { uid, gid, groups } if *uid != 0 => Caller {
+                uid: *uid,
+                gid: *gid,
+                groups: groups.clone(),
+            },
+            Role::Site | Role::Mount(_) | Role::Operator | Role::User { .. } => {
+                return wrong("a ticket is for an ordinary user");
+            }
+        };
+        match &by.role {
+            Role::Site => {}
+            // None of his groups is left out here either.
+            Role::Mount(limits) if limits.leave_whole(&user) => {}
+            Role::Mount(_) => return wrong("its giver does not act for this user"),
+            Role::Operator | Role::User { .. } => {
+                return wrong("only who acts for users gives tickets");
+            }
         }
         match self.expires {
             Some(_) => Ok(()),
@@ -261,7 +273,17 @@ impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.role {
             Role::Site => return f.write_str("role=site\n"),
-            Role::Mount => f.write_str("role=mount\n")?,
+            Role::Mount(limits) => {
+                f.write_str("role=mount\n")?;
+                if let Some(anonymous) = limits.root_squash {
+                    writeln!(f, "root_squash={anonymous}")?;
+                }
+                for (key, ids) in [("uids", &limits.uids), ("gids", &limits.gids)] {
+                    if let Some(ids) = ids {
+                        writeln!(f, "{key}={ids}")?;
+                    }
+                }
+            }
             Role::Operator => f.write_str("role=operator\n")?,
             Role::User { uid, gid, groups } => {
                 write!(f, "role=user\nuid={uid}\ngid={gid}\ngroups=")?;
@@ -302,6 +324,17 @@ impl<'a> Fields<'a> {
         self.left = left;
         Ok(value)
     }
+
+    /// The value of a field that may be left out.
+    fn take_if<T: FromStr<Err = GrantError>>(
+        &mut self,
+        key: &str,
+    ) -> Result<Option<T>, GrantError> {
+        match self.is_next(key) {
+            true => Ok(Some(self.take(key)?.parse()?)),
+            false => Ok(None),
+        }
+    }
 }
 
 fn number(text: &str) -> Result<u64, GrantError> {
@@ -336,7 +369,15 @@ mod tests {
         }
     }
 
-    fn grants() -> [Grant; 5] {
+    fn limited() -> Role {
+        Role::Mount(Limits {
+            root_squash: Some(crate::NOBODY),
+            uids: Some("1000-60000,70001".parse().expect("right")),
+            gids: Some("100".parse().expect("right")),
+        })
+    }
+
+    fn grants() -> [Grant; 6] {
         let user = |groups: &[u32]| Role::User {
             uid: 1000,
             gid: 100,
@@ -344,10 +385,11 @@ mod tests {
         };
         [
             Grant::site(),
-            named(Role::Mount, Some(1_800_000_000)),
+            named(Role::Mount(Limits::default()), Some(1_800_000_000)),
             named(Role::Operator, None),
             named(user(&[]), Some(7)),
             named(user(&[100, 27, 4_294_967_294]), None),
+            named(limited(), Some(1_800_000_000)),
         ]
     }
 
@@ -411,7 +453,10 @@ mod tests {
 
     #[test]
     fn a_ticket_is_read_with_its_giver_and_nothing_else_is() {
-        for giver in [Grant::site(), named(Role::Mount, Some(9))] {
+        for giver in [
+            Grant::site(),
+            named(Role::Mount(Limits::default()), Some(9)),
+        ] {
             let ticket = giver.ticket(caller(1000), "cn 17!", 8).expect("it may");
             let named = if giver.name.is_empty() {
                 "cn17"
@@ -444,7 +489,7 @@ mod tests {
 
     #[test]
     fn only_who_acts_for_users_gives_tickets_and_only_to_ordinary_ones() {
-        let mount = named(Role::Mount, None);
+        let mount = named(Role::Mount(Limits::default()), None);
         assert!(mount.ticket(caller(0), "cn1", 8).is_err());
         let ticket = mount.ticket(caller(7), "cn1", 8).expect("it may");
         for other in [named(Role::Operator, None), grants()[3].clone(), ticket] {
@@ -456,7 +501,7 @@ mod tests {
         };
         let giver = Grant {
             name: "n".repeat(NAME_MAX).into(),
-            ..named(Role::Mount, Some(u64::MAX))
+            ..named(Role::Mount(Limits::default()), Some(u64::MAX))
         };
         let longest = giver.ticket(in_groups(240), "", u64::MAX).expect("it may");
         assert_eq!(Grant::parse(longest.to_string().as_bytes()), Ok(longest));
@@ -467,9 +512,51 @@ mod tests {
     }
 
     #[test]
+    fn a_mount_with_limits_gives_tickets_within_them_only() {
+        let mount = named(limited(), None);
+        let text = mount.to_string();
+        let lines = "role=mount\nroot_squash=65534:65534\nuids=1000-60000,70001\ngids=100\nname=";
+        assert!(text.starts_with(lines), "{text}");
+        let in_groups = |uid, gid, groups: &[u32]| Caller {
+            uid,
+            gid,
+            groups: groups.into(),
+        };
+        let inside = mount.ticket(in_groups(70_001, 100, &[100]), "", 8);
+        let inside = inside.expect("it may");
+        assert_eq!(
+            Grant::parse(inside.to_string().as_bytes()),
+            Ok(inside.clone())
+        );
+        for outside in [
+            in_groups(0, 100, &[]),
+            in_groups(999, 100, &[]),
+            in_groups(1000, 0, &[]),
+            in_groups(1000, 100, &[100, 27]),
+        ] {
+            assert!(mount.ticket(outside, "", 8).is_err());
+        }
+        // Nor does a text that says so otherwise.
+        for (from, to) in [("uid=70001", "uid=999"), ("groups=100", "groups=27")] {
+            let text = inside.to_string().replace(from, to);
+            assert!(Grant::parse(text.as_bytes()).is_err(), "{text}");
+        }
+        let limits = [
+            "root_squash=0:5",
+            "uids=",
+            "uids=9,7",
+            "uids=1\nroot_squash=5:5",
+        ];
+        for wrong in limits {
+            let text = format!("role=mount\n{wrong}\nname=a\n");
+            assert!(Grant::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_ticket_is_void_with_its_giver() {
         let ends = |giver, own| {
-            let giver = named(Role::Mount, giver);
+            let giver = named(Role::Mount(Limits::default()), giver);
             giver.ticket(caller(7), "", own).expect("it may").ends()
         };
         assert_eq!(ends(None, 8), Some(8));

@@ -16,7 +16,9 @@ mod message;
 pub mod frame;
 mod grant;
 pub mod layout;
+mod limits;
 
-pub use grant::{GRANT_MAX, Grant, GrantError, Role};
+pub use grant::{GRANT_MAX, Grant, Role};
 pub use layout::Layout;
+pub use limits::{Anonymous, GrantError, Ids, Limits, NOBODY};
 pub use message::*;

@@ -9,14 +9,14 @@ use tidegate_net::{
     accept,
 };
 use tidegate_wire::frame::{HEADER_LEN, checksum};
-use tidegate_wire::{Grant, Role};
+use tidegate_wire::{Grant, Limits, Role};
 
 /// Bytes of a payload that the frames may have.
 const PAYLOAD_MAX: u32 = 1 << 16;
 
 /// A site, and the secrets of a mount and of an operator who has left.
 static SITE: LazyLock<[SiteSecret; 1]> = LazyLock::new(|| [site(*b"the secret of this site")]);
-static MOUNT: LazyLock<Secret> = LazyLock::new(|| derived(Role::Mount, None));
+static MOUNT: LazyLock<Secret> = LazyLock::new(|| derived(Role::Mount(Limits::default()), None));
 static LEFT: LazyLock<Secret> = LazyLock::new(|| derived(Role::Operator, Some(1)));
 
 fn site<const N: usize>(bytes: [u8; N]) -> SiteSecret {

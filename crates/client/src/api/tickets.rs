@@ -15,14 +15,14 @@ impl Client {
         let options = &self.host.options;
         let secret = Secret::read(options.secret_file.as_ref()?).ok()?;
         let point = mount.to_str().filter(|it| !it.contains([';', '\n']))?;
-        let gives = matches!(secret.grant().role, Role::Site | Role::Mount);
+        let gives = matches!(secret.grant().role, Role::Site | Role::Mount(_));
         gives.then(|| options.to_text_by(Some(&format!("tickets={point}"))))
     }
 
     /// A ticket for a user of this node, as the answer to
     /// [`shortcut::TICKET`](crate::shortcut::TICKET): with it a process acts as that user at all
     /// forwarders, for as long as `life`. EPERM for root, and if this client's secret gives no
-    /// tickets; ENOTTY if it has none; EKEYEXPIRED if that has expired.
+    /// tickets, or none to this user; ENOTTY if it has none; EKEYEXPIRED if that has expired.
     pub fn ticket_for(&self, user: Caller, life: Duration) -> Result<Vec<u8>, Errno> {
         let file = self.host.options.secret_file.as_ref();
         // As at each connection, so that a new secret is followed.

@@ -121,13 +121,40 @@ impl Core {
             .iter()
             .filter(|((handle, _), _)| layout.seat_of_file(*handle) == seat);
         // Without a caller: an open file stays open, whatever the file's mode is now.
-        let opens = opens.map(|((handle, open), modes)| Op::Open {
+        let opens = opens.map(|((handle, open), opened)| Op::Open {
             handle: *handle,
             open: *open,
-            read: modes.read,
-            write: modes.write,
+            read: opened.read,
+            write: opened.write,
         });
         opens.collect()
+    }
+
+    /// Opens a file again for the user who has it open, if it was refused to the client itself,
+    /// which may act for some users only. False if that was tried, or there is no such user.
+    fn reopen_for_opener(&mut self, id: Id, refused: &Pending) -> bool {
+        let Op::Open { handle, open, .. } = refused.op else {
+            return false;
+        };
+        let opened = self.opens.get(&(handle, open));
+        let opener = opened.and_then(|opened| opened.opener.clone());
+        let recovery = &self.seats[usize::from(refused.seat)].recovery;
+        let waited_for = recovery.as_ref().is_some_and(|it| it.left.contains(&id));
+        if refused.caller.is_some() || opener.is_none() || !waited_for {
+            return false;
+        }
+        let target = refused.target;
+        let again = Pending::new(refused.op.clone(), refused.seat, target, Purpose::Recover);
+        let again = self.insert(Pending {
+            caller: opener,
+            ..again
+        });
+        if let Some(recovery) = &mut self.seats[usize::from(refused.seat)].recovery {
+            recovery.left.remove(&id);
+            recovery.left.insert(again);
+        }
+        self.route(again);
+        true
     }
 
     /// The locks of a seat as requests.
@@ -189,6 +216,9 @@ impl Core {
     pub(super) fn reclaimed(&mut self, id: Id, pending: &Pending, result: Result<(), Errno>) {
         let number = pending.seat;
         if let Err(errno) = result {
+            if self.reopen_for_opener(id, pending) {
+                return;
+            }
             self.lost_state(&pending.op, errno);
         }
         let seat = &mut self.seats[usize::from(number)];

@@ -4,7 +4,7 @@
 use super::hints::{Service, ServiceDelta};
 use super::requests::{Id, LATER, Pending, Place, Purpose, Target};
 use super::types::whose;
-use super::{Core, Ending, OpenModes};
+use super::{Core, Ending, Opened};
 use crate::core::Errno;
 use crate::wire::frame::NOTICE;
 use crate::wire::{Attr, Handle, LockKind, Op, Outcome, RenameMode, Reply, Status};
@@ -181,7 +181,7 @@ impl Core {
                 self.learn_names(op, outcome);
                 self.learn_unstable(forwarder, pending.seat, op);
                 if wanted && matches!(pending.purpose, Purpose::Part { .. }) {
-                    self.learn_open(op);
+                    self.learn_open(pending);
                 }
                 if wanted || pending.releases() {
                     self.learn_lock(op);
@@ -250,19 +250,20 @@ impl Core {
         }
     }
 
-    fn learn_open(&mut self, op: &Op) {
+    fn learn_open(&mut self, pending: &Pending) {
         if let Op::Open {
             handle,
             open,
             read,
             write,
-        } = op
+        } = &pending.op
         {
-            let modes = OpenModes {
+            let opened = Opened {
                 read: *read,
                 write: *write,
+                opener: pending.caller.clone(),
             };
-            if self.opens.insert((*handle, *open), modes).is_none() {
+            if self.opens.insert((*handle, *open), opened).is_none() {
                 self.names.opened(*handle);
             }
         }

@@ -4,7 +4,7 @@ use super::Core;
 use super::names::Key;
 use super::requests::{Id, Pending, Place, Purpose, Target};
 use crate::core::Errno;
-use crate::wire::{Handle, Op, RenameMode};
+use crate::wire::{Caller, Handle, Op, RenameMode};
 use std::sync::Arc;
 
 /// How many times the client resolves files for one request on one connection before it gives the
@@ -16,6 +16,8 @@ const ROUNDS_MAX: u8 = 4;
 /// A file whose possible paths the client sends, one after the other.
 pub(super) struct Resolving {
     waiters: Vec<Id>,
+    /// The user whose request asks for the file.
+    caller: Option<Caller>,
     paths: Vec<Box<[u8]>>,
     /// Number of paths that the client has sent.
     sent: usize,
@@ -119,6 +121,7 @@ impl Core {
         }
         let resolving = Resolving {
             waiters: vec![waiter],
+            caller: self.requests.get(&waiter).and_then(|it| it.caller.clone()),
             paths,
             sent: 0,
             rounds: 1,
@@ -146,9 +149,11 @@ impl Core {
             return false;
         };
         resolving.sent += 1;
+        let caller = resolving.caller.clone();
         let op = Op::ResolvePath { handle, path };
         let target = Target::Forwarder(forwarder);
-        self.submit(Pending::new(op, 0, target, Purpose::ResolvePath { handle }));
+        let pending = Pending::new(op, 0, target, Purpose::ResolvePath { handle });
+        self.submit(Pending { caller, ..pending });
         true
     }
 

@@ -118,7 +118,7 @@ impl Forwarder {
             if let Some(client) = self
                 .clients
                 .get_mut(&client)
-                .filter(|it| !it.standing.trusted)
+                .filter(|it| it.standing.is_checked())
             {
                 client.rights.opened(handle, open, (read, write));
             }
@@ -146,11 +146,11 @@ impl Forwarder {
             if last && let Some(client) = self.clients.get_mut(&client) {
                 client.unsynced.forget(handle);
             }
-            let untrusted = self
+            let checked = self
                 .clients
                 .get_mut(&client)
-                .filter(|it| !it.standing.trusted);
-            if untrusted.is_some_and(|it| it.rights.closed(handle, open)) {
+                .filter(|it| it.standing.is_checked());
+            if checked.is_some_and(|it| it.rights.closed(handle, open)) {
                 self.drop_locks(client, handle);
             }
         }
@@ -208,7 +208,8 @@ impl Forwarder {
             opens.retain(|(handle, _)| stays(*handle));
             !opens.is_empty()
         });
-        for client in self.clients.values_mut().filter(|it| !it.standing.trusted) {
+        let clients = self.clients.values_mut();
+        for client in clients.filter(|it| it.standing.is_checked()) {
             client.rights.keep_opens(stays);
         }
     }

@@ -68,7 +68,7 @@ impl Forwarder {
         }
         let pending = &self.requests[key];
         // Who may act for others finds a file for all of them.
-        let own = pending.trusted && pending.dispatch == Dispatch::ResolvePath;
+        let own = !pending.checked && pending.dispatch == Dispatch::ResolvePath;
         let caller = match own {
             true => None,
             false => self.acting(pending.client, caller),
@@ -90,7 +90,7 @@ impl Forwarder {
             // Also "not held": the storage thread saw it sooner than this forwarder was told.
             Access::Errno(_) | Access::UnknownHandle | Access::NotHeld => access.into(),
         });
-        if !self.requests[key].trusted
+        if self.requests[key].checked
             && let Ok(outcome) = &result
         {
             self.note_reached(key, outcome);

@@ -6,8 +6,10 @@
 //! files that it has open here, until it closes them, as with descriptors. Data of files that it
 //! has not opened here, because another forwarder is in charge of the file, it may read or write
 //! where access(2) allows that to its user; the forwarder asks this again when the answer is old,
-//! or when it has changed the file's mode itself. The owner of a file may always read and write it,
-//! as open(2) allows the creator of a file. Locks need an open.
+//! or when it has changed the file's mode itself. A mount that acts for some users only is checked
+//! likewise, for the users that it names: what it has open for one of them it may use for all of
+//! them. The owner of a file may always read and write it, as open(2) allows the creator of a file.
+//! Locks need an open.
 
 use super::receive::Key;
 use super::{Forwarder, Running};
@@ -25,7 +27,7 @@ const ASKED_NS: u64 = 10_000_000_000;
 const R_OK: u32 = 4;
 const W_OK: u32 = 2;
 
-/// What a client that is not trusted may do with files.
+/// What a client whose rights are checked may do with files.
 #[derive(Default)]
 pub(super) struct Rights {
     /// For each of its opens, by file and its number of the open, whether it reads and writes.
@@ -82,6 +84,17 @@ impl Rights {
         self.files.contains_key(&handle)
     }
 
+    /// Lets the opens stay, and forgets which rights they and access(2) gave.
+    pub(super) fn judge_anew(&mut self) {
+        self.opens
+            .values_mut()
+            .for_each(|modes| *modes = (false, false));
+        for file in self.files.values_mut() {
+            (file.read, file.write) = (0, 0);
+        }
+        self.forget_asked();
+    }
+
     /// Forgets what access(2) said.
     pub(super) fn forget_asked(&mut self) {
         self.asked.clear();
@@ -118,8 +131,8 @@ impl Rights {
 }
 
 impl Forwarder {
-    /// Executes the request of a client that is not trusted, if the client can reach the file and
-    /// has the right to it. If either is unknown, first asks the host.
+    /// Executes the request of a client whose rights are checked, if the client can reach the file
+    /// and has the right to it. If either is unknown, first asks the host.
     pub(super) fn check_rights(&mut self, key: Key) {
         if let Some(handle) = self.unreached(key) {
             return self.reach(key, handle);
@@ -133,7 +146,7 @@ impl Forwarder {
     }
 
     fn ask_permission(&mut self, key: Key, (handle, write): (Handle, bool), owner: bool) {
-        let client = self.requests[key].client;
+        let (client, caller) = (self.requests[key].client, Some(self.judged_as(key)));
         let op = match owner {
             true => Op::Getattr { handle },
             false => Op::Access {
@@ -142,7 +155,7 @@ impl Forwarder {
             },
         };
         let work = Job::Op {
-            caller: self.acting(client, None),
+            caller: self.acting(client, caller),
             op,
             reply_slot: None,
             payload: None,
@@ -163,7 +176,7 @@ impl Forwarder {
         owner: bool,
         result: Result<Outcome, Access>,
     ) {
-        let uid = self.clients[&self.requests[key].client].standing.user.uid;
+        let uid = self.judged_as(key).uid;
         let reads = matches!(self.requests[key].op(), Op::Fsync { .. }) && need.1;
         match result {
             Ok(Outcome::Attr(attr)) if owner && attr.uid != uid && reads => {
@@ -188,12 +201,13 @@ impl Forwarder {
     pub(super) fn may_lock(&self, key: Key, handle: Handle, lock: &Lock) -> bool {
         let pending = &self.requests[key];
         let client = &self.clients[&pending.client];
-        pending.trusted || client.rights.may_lock(handle, lock)
+        !pending.checked || client.rights.may_lock(handle, lock)
     }
 
     /// Forgets what access(2) said about a file, because its mode or owner may have changed.
     pub(super) fn rights_changed(&mut self, handle: Handle) {
-        for client in self.clients.values_mut().filter(|it| !it.standing.trusted) {
+        let clients = self.clients.values_mut();
+        for client in clients.filter(|it| it.standing.is_checked()) {
             for write in [false, true] {
                 client.rights.asked.remove(&(handle, write));
             }

@@ -58,8 +58,9 @@ impl Forwarder {
 
     /// Has the host look whether the client's user can find a file.
     pub(super) fn reach(&mut self, key: Key, handle: Handle) {
+        let (client, caller) = (self.requests[key].client, Some(self.judged_as(key)));
         let work = Job::Op {
-            caller: self.acting(self.requests[key].client, None),
+            caller: self.acting(client, caller),
             op: Op::ResolvePath {
                 handle,
                 path: Box::default(),

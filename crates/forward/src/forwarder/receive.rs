@@ -20,7 +20,7 @@ use tidegate_wire::{
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl Forwarder {
-    pub(super) fn received(&mut self, conn: ConnId, request: Request, slot: Option<SlotId>) {
+    pub(super) fn received(&mut self, conn: ConnId, mut request: Request, slot: Option<SlotId>) {
         let slot = slot.filter(|slot| self.pool.received(conn, *slot));
         let connection = self.connections.get_mut(&conn).map(|it| {
             it.admitted -= u32::from(slot.is_some());
@@ -61,7 +61,9 @@ impl Forwarder {
         if let Err(reason) = check(&self.config, &request, slot) {
             return self.refuse_request(conn, slot, reason);
         }
-        let mut pending = Pending::new(client, state.standing.trusted, conn, request, slot);
+        let taken = state.standing.take_caller(&mut request.caller);
+        let checked = state.standing.is_checked();
+        let mut pending = Pending::new(client, checked, conn, request, slot);
         pending.serial_chunk = pending.is_serial_chunk(state.pipelining);
         let barred = !state.standing.reaches_files;
         let user = state.counts_for(self.config.uid, &pending);
@@ -73,7 +75,10 @@ impl Forwarder {
         if self.config.record {
             self.note_arrival(key);
         }
-        match barred && !matches!(self.requests[key].op(), session_ops!()) {
+        if let Err(uid) = taken {
+            self.caller_refused(client, uid);
+        }
+        match taken.is_err() || barred && !matches!(self.requests[key].op(), session_ops!()) {
             true => self.answer(key, Err(Status::Errno(Errno::EACCES.0))),
             false => self.route(key),
         }
@@ -254,8 +259,8 @@ pub(super) enum Dispatch {
 /// One outstanding request, from its arrival until its reply.
 pub(super) struct Pending {
     pub(super) client: u64,
-    /// Whether the client is trusted.
-    pub(super) trusted: bool,
+    /// Whether the client's rights to files are checked.
+    pub(super) checked: bool,
     /// The connection on which the request, or its last repetition, arrived.
     pub(super) conn: ConnId,
     pub(super) id: u64,
@@ -303,14 +308,14 @@ pub(super) struct Pending {
 impl Pending {
     pub(super) fn new(
         client: u64,
-        trusted: bool,
+        checked: bool,
         conn: ConnId,
         request: Request,
         slot: Option<SlotId>,
     ) -> Pending {
         Pending {
             client,
-            trusted,
+            checked,
             conn,
             id: request.id,
             seat: request.seat,
@@ -318,8 +323,7 @@ impl Pending {
             generation: request.generation,
             epoch: request.epoch,
             reply_slot: request.reply_slot,
-            // Nobody else speaks for a caller, and need not keep the memory of his groups.
-            caller: request.caller.filter(|_| trusted),
+            caller: request.caller,
             user: None,
             hints: request.hints.unwrap_or_default(),
             dispatch: Dispatch::of(&request.op),

@@ -467,9 +467,9 @@ impl Forwarder {
 
     /// Executes a request if its client may.
     pub(super) fn permit(&mut self, key: Key) {
-        match self.requests[key].trusted {
-            true => self.begin(key),
-            false => self.check_rights(key),
+        match self.requests[key].checked {
+            false => self.begin(key),
+            true => self.check_rights(key),
         }
     }
 

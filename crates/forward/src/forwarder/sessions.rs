@@ -61,10 +61,12 @@ pub(super) struct Client {
     pub(super) answered_early: usize,
     /// What it has not made stable, and errors of which it was not told.
     pub(super) unsynced: Unsynced,
-    /// What it may do with files, if it is not trusted.
+    /// What it may do with files, if its rights are checked.
     pub(super) rights: Rights,
-    /// The files whose handles it may use, if it is not trusted.
+    /// The files whose handles it may use, if its rights are checked.
     pub(super) reached: Reached,
+    /// Requests that were refused because of their callers.
+    pub(super) refused_callers: u64,
     /// The applications that it has named.
     pub(super) introduced: Introduced,
     /// It said goodbye or lost its lease. It loses its reply slots when its last request is done.
@@ -79,6 +81,27 @@ pub(super) struct Introduced {
 }
 
 impl Client {
+    fn new(id: u64, standing: Standing) -> Client {
+        Client {
+            id,
+            conn: None,
+            joined: Vec::new(),
+            incarnation: 0,
+            name: Box::default(),
+            standing,
+            pipelining: Pipelining::default(),
+            seen: Time(0),
+            outstanding: Vec::new(),
+            answered_early: 0,
+            unsynced: Unsynced::default(),
+            rights: Rights::default(),
+            reached: Reached::default(),
+            refused_callers: 0,
+            introduced: Introduced::default(),
+            ended: false,
+        }
+    }
+
     /// Where a request with this id is among the outstanding ones, or where it would go. A new
     /// request has the largest id.
     pub(super) fn place_of(&self, id: u64) -> Result<usize, usize> {
@@ -190,7 +213,8 @@ impl Forwarder {
             Some(client) if client.incarnation >= hello.incarnation && !client.ended => {
                 return self.refuse(conn, request, EPROTO, "an older incarnation of the client");
             }
-            Some(client) => client.ended,
+            // What it opened for users for whom it does not act any more is judged anew.
+            Some(client) => client.ended || client.standing.limits != standing.limits,
             None if !self.has_room_for(&standing) => {
                 return self.refuse(conn, request, EUSERS, "too many sessions");
             }
@@ -200,27 +224,15 @@ impl Forwarder {
         if let Some(older) = before.and_then(|client| client.conn) {
             self.close(older, "the client has opened a newer connection");
         }
-        let client = self.clients.entry(hello.client).or_insert_with(|| Client {
-            id: hello.client,
-            conn: None,
-            joined: Vec::new(),
-            incarnation: 0,
-            name: Box::default(),
-            standing: standing.clone(),
-            pipelining: Pipelining::default(),
-            seen: Time(0),
-            outstanding: Vec::new(),
-            answered_early: 0,
-            unsynced: Unsynced::default(),
-            rights: Rights::default(),
-            reached: Reached::default(),
-            introduced: Introduced::default(),
-            ended: false,
-        });
+        let new = || Client::new(hello.client, standing.clone());
+        let client = self.clients.entry(hello.client).or_insert_with(new);
         client.conn = Some(conn);
         client.incarnation = hello.incarnation;
         client.name.clone_from(&hello.name);
-        if client.standing.user != standing.user {
+        if client.standing.limits != standing.limits {
+            client.rights.judge_anew();
+        }
+        if client.standing != standing {
             client.standing = standing;
             client.rights.forget_asked();
             client.reached = Reached::default();

@@ -4,18 +4,23 @@ use super::Forwarder;
 use super::receive::Key;
 use crate::back_end_files::Errno;
 use crate::host::ConnId;
-use tidegate_wire::{Caller, Hello, Role};
+use crate::printable::Printable;
+use alloc::boxed::Box;
+use alloc::format;
+use tidegate_wire::{Caller, Hello, Limits, NOBODY, Role};
 
-/// The user and group of who has no access to files.
-const NOBODY: u32 = 65_534;
+/// From one line of the log about callers who were refused to the next, in ns.
+const REFUSED_NS: u64 = 10_000_000_000;
 
 /// What a client may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
     /// The user that it is, with his groups.
     pub(super) user: Caller,
-    /// It may act for other users, and the forwarder does not check its rights to data.
+    /// It may act for other users. Without limits the forwarder does not check its rights to data.
     pub(super) trusted: bool,
+    /// For whom it may act, if not for everybody.
+    pub(super) limits: Option<Box<Limits>>,
     /// It may change the forwarder itself: its policy, its shares, whether it serves.
     pub(super) administers: bool,
     /// It may ask for files at all.
@@ -27,9 +32,42 @@ impl Standing {
         Standing {
             user,
             trusted: false,
+            limits: None,
             administers: false,
             reaches_files: true,
         }
+    }
+
+    /// A mount that acts for some users only.
+    fn of_limits(user: Caller, limits: &Limits) -> Standing {
+        Standing {
+            trusted: true,
+            limits: Some(Box::new(limits.clone())),
+            ..Standing::of_user(limits.admit_or_nobody(user))
+        }
+    }
+
+    /// Whether the forwarder checks its rights to data, and that it can find the files it names.
+    pub(super) fn is_checked(&self) -> bool {
+        !self.trusted || self.limits.is_some()
+    }
+
+    /// Replaces the caller of a request by the one as whom it is done. The error is the user for
+    /// whom the client does not act.
+    pub(super) fn take_caller(&self, caller: &mut Option<Caller>) -> Result<(), u32> {
+        if !self.trusted {
+            // Nobody else speaks for a caller, and need not keep the memory of his groups.
+            *caller = None;
+        }
+        let Some(limits) = &self.limits else {
+            return Ok(());
+        };
+        let Some(asked) = caller.take() else {
+            return Ok(());
+        };
+        let uid = asked.uid;
+        *caller = limits.admit(asked);
+        caller.is_some().then_some(()).ok_or(uid)
     }
 
     /// Whether room is kept for it that other users cannot take.
@@ -67,14 +105,15 @@ impl Forwarder {
                 administers: true,
                 ..Standing::of_user(told())
             },
-            Some(Role::Mount) => Standing {
+            Some(Role::Mount(limits)) if limits.is_none() => Standing {
                 trusted: true,
                 ..Standing::of_user(told())
             },
+            Some(Role::Mount(limits)) => Standing::of_limits(told(), limits),
             Some(Role::Operator) => Standing {
                 administers: true,
                 reaches_files: false,
-                ..Standing::of_user(Caller::alone(NOBODY, NOBODY))
+                ..Standing::of_user(Caller::alone(NOBODY.anonuid, NOBODY.anongid))
             },
             Some(Role::User { uid, gid, groups }) => Standing::of_user(Caller {
                 uid: *uid,
@@ -106,10 +145,34 @@ impl Forwarder {
             true => Ok(Standing {
                 trusted: true,
                 administers: standing.administers || bare,
+                limits: None,
                 ..standing
             }),
             false => Err((Errno::EACCES.0, "the forwarder serves another user")),
         }
+    }
+
+    /// Notes that a request was refused, because its client does not act for this user.
+    pub(super) fn caller_refused(&mut self, client: u64, uid: u32) {
+        let Some(state) = self.clients.get_mut(&client) else {
+            return;
+        };
+        state.refused_callers += 1;
+        if state.refused_callers == 1 && self.now >= self.tells_refused {
+            self.tells_refused = self.now + REFUSED_NS;
+            let name = Printable(&state.name);
+            let text = format!(
+                "client {name} asks for user {uid}, for whom its secret does not act; refused"
+            );
+            self.log(text);
+        }
+    }
+
+    /// As whom the rights of a request are judged whose client's rights are checked.
+    pub(super) fn judged_as(&self, key: Key) -> Caller {
+        let pending = &self.requests[key];
+        let user = || self.clients[&pending.client].standing.user.clone();
+        pending.caller.clone().unwrap_or_else(user)
     }
 
     /// Whether the request's client may change the forwarder itself.

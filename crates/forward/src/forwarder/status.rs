@@ -87,7 +87,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt::Write;
 use tidegate_sched::{OptionValue, Time};
-use tidegate_wire::BODY_MAX;
+use tidegate_wire::{BODY_MAX, Role};
 
 /// Bytes of a text that fit one message.
 const TEXT_MAX: usize = BODY_MAX - 64;
@@ -109,7 +109,7 @@ impl Forwarder {
     pub(super) fn status(&mut self, client: u64) -> Box<[u8]> {
         let client = &self.clients[&client];
         let standing = &client.standing;
-        let sees_all = standing.trusted || standing.administers;
+        let sees_all = !standing.is_checked() || standing.administers;
         let asker = (!sees_all).then_some(standing.user.uid);
         let Some(uid) = asker else {
             return self.status_for(None);
@@ -299,7 +299,12 @@ impl Forwarder {
             let peer = client.conn.map(|conn| self.peer_of(conn));
             if let Some(grant) = peer.and_then(|peer| peer.grant.as_ref()) {
                 let (role, name) = (grant.role.name(), Quoted(&grant.name));
-                write!(out, ",\"secret\":{{\"role\":\"{role}\",\"name\":{name}}}")?;
+                write!(out, ",\"secret\":{{\"role\":\"{role}\",\"name\":{name}")?;
+                write_limits(out, &grant.role)?;
+                out.write_char('}')?;
+            }
+            if client.standing.limits.is_some() {
+                write!(out, ",\"refused_callers\":{}", client.refused_callers)?;
             }
             out.write_char('}')
         })
@@ -453,6 +458,22 @@ fn write_host(out: &mut String, counts: &HostCounts) -> core::fmt::Result {
         write!(out, "{comma}\"{name}\":{value}")?;
     }
     write!(out, "}},\"oldest_job_ms\":{}", counts.oldest_job_ms)
+}
+
+/// Writes for which users a mount acts, if not for all.
+fn write_limits(out: &mut String, role: &Role) -> core::fmt::Result {
+    let Role::Mount(limits) = role else {
+        return Ok(());
+    };
+    if let Some(anonymous) = limits.root_squash {
+        write!(out, ",\"root_squash\":\"{anonymous}\"")?;
+    }
+    for (key, ids) in [("uids", &limits.uids), ("gids", &limits.gids)] {
+        if let Some(ids) = ids {
+            write!(out, ",\"{key}\":\"{ids}\"")?;
+        }
+    }
+    Ok(())
 }
 
 fn write_list<T>(

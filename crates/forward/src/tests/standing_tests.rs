@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::back_end_files::Errno;
-use tidegate_wire::{Caller, Grant, Role};
+use tidegate_wire::{Caller, Grant, Limits, Role};
 
 /// Who has proved this over TCP.
 fn prover(role: Role) -> Peer {
@@ -64,7 +64,7 @@ fn each_role_has_its_powers_and_no_other() {
     let (eperm, eacces) = (Err(Errno::EPERM.0), Err(Errno::EACCES.0));
     for (role, expected) in [
         (Role::Site, [Ok(1234), Ok(0), Ok(0)]),
-        (Role::Mount, [Ok(1234), eperm, Ok(0)]),
+        (Role::Mount(Limits::default()), [Ok(1234), eperm, Ok(0)]),
         (Role::Operator, [eacces, Ok(0), eacces]),
         (user(4321), [Ok(4321), eperm, Ok(4321)]),
     ] {
@@ -83,11 +83,13 @@ fn a_ticket_gives_what_its_user_has_and_nothing_of_its_givers() {
     let config = world.config(0, 1);
     let mut host = Host::new(&world, config);
     host.give_seat(&mut world, 0);
-    let giver = prover(Role::Mount).grant.expect("it has proved one");
+    let giver = prover(Role::Mount(Limits::default()))
+        .grant
+        .expect("it has proved one");
     let ticket = giver.ticket(Caller::alone(4321, 4321), "", 60);
     let peer = Peer {
         grant: Some(ticket.expect("it may")),
-        ..prover(Role::Mount)
+        ..prover(Role::Mount(Limits::default()))
     };
     let mut tester = Tester::of(&mut host, 1, peer);
     let op = Op::Create {
@@ -128,7 +130,7 @@ fn an_operator_finds_room_where_users_have_taken_all_of_theirs() {
 fn the_status_names_the_secret_of_a_session() {
     let mut world = World::new();
     let mut host = Host::serving(&mut world);
-    let _tester = Tester::of(&mut host, 9, prover(Role::Mount));
+    let _tester = Tester::of(&mut host, 9, prover(Role::Mount(Limits::default())));
     let status = std::string::String::from_utf8(host.forwarder_status()).expect("text");
     let secret = r#""secret":{"role":"mount","name":"cn1"}}"#;
     assert!(status.contains(secret), "{status}");

@@ -4,7 +4,7 @@ use super::*;
 use crate::frames::{FrameReader, Step};
 use std::io::IoSliceMut;
 use tidegate_wire::frame::encode_request;
-use tidegate_wire::{Caller, Op, Request, Role};
+use tidegate_wire::{Caller, Limits, Op, Request, Role};
 
 fn site(bytes: &str) -> SiteSecret {
     SiteSecret::of_bytes(bytes.into()).expect("it is long enough")
@@ -106,7 +106,7 @@ fn a_ticket_proves_its_user_while_its_giver_could() {
         Ok(accepted.grant)
     };
     let mount = Grant {
-        role: Role::Mount,
+        role: Role::Mount(Limits::default()),
         ..expiring(100)
     };
     let mount = right.derive(mount).expect("the grant is right");
@@ -171,7 +171,7 @@ fn two_secrets_are_valid_while_they_are_changed() {
 fn who_has_a_derived_secret_or_none_cannot_pose_as_a_forwarder() {
     let right = site("open sesame, please");
     let node = Grant {
-        role: Role::Mount,
+        role: Role::Mount(Limits::default()),
         name: "cn1".into(),
         expires: None,
         by: None,

@@ -235,7 +235,7 @@ mod tests {
         write(&file, "the only secret of the site");
         let sites = SiteSecrets::read(&file, None, Some(&list)).expect("it need not be there");
         let grant = |name: &str| Grant {
-            role: tidegate_wire::Role::Mount,
+            role: tidegate_wire::Role::Mount(tidegate_wire::Limits::default()),
             name: name.into(),
             expires: None,
             by: None,

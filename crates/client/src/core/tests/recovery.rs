@@ -174,6 +174,37 @@ fn a_lock_that_another_has_now_is_lost_and_logged() {
 }
 
 #[test]
+fn an_open_that_the_client_may_not_make_itself_is_told_for_its_opener() {
+    let opener = Some(Caller::alone(7, 7));
+    let again = |last| {
+        let mut rig = Rig::open(1);
+        rig.name_file(FILE, b"f");
+        rig.caller = opener.clone();
+        rig.open_file(FILE);
+        rig.call(getattr(FILE));
+        let first = rig.next();
+        rig.reply(&first, 2, Err(Status::NewGeneration));
+        let open = opened(&mut rig, 2);
+        assert_eq!(open.request.caller, None);
+        rig.reply(&open, 2, Err(Status::Errno(13)));
+        let open = opened(&mut rig, 2);
+        assert_eq!(open.request.caller, opener);
+        // The forwarder walks the path as him too.
+        rig.reply(&open, 2, Err(Status::UnknownHandle));
+        let resolve = rig.next();
+        assert!(matches!(resolve.request.op, Op::ResolvePath { .. }));
+        assert_eq!(resolve.request.caller, opener);
+        rig.reply(&resolve, 0, Ok(Outcome::Attr(attr(FILE))));
+        let open = opened(&mut rig, 2);
+        rig.reply(&open, 2, last);
+        assert_eq!(rig.next().request.op, Op::ReclaimDone);
+        (rig.core.opens.len(), rig.logs.len())
+    };
+    assert_eq!(again(Ok(Outcome::Attr(attr(FILE)))), (1, 0));
+    assert_eq!(again(Err(Status::Errno(13))), (0, 1));
+}
+
+#[test]
 fn a_recovery_that_is_cut_begins_anew() {
     let mut rig = rig_with_state();
     let id = rig.call(getattr(FILE));

@@ -85,7 +85,7 @@ impl Session {
             (Whose::User(uid), _) => Some(*uid),
             (Whose::Node(_), Some(proof)) => match proof.grant.role {
                 Role::User { uid, .. } => Some(uid),
-                Role::Site | Role::Mount | Role::Operator => None,
+                Role::Site | Role::Mount(_) | Role::Operator => None,
             },
             (Whose::Node(_), None) => Some(hello.uid),
         };

@@ -1,0 +1,180 @@
+//! What a mount may do whose secret says for which users it acts.
+
+use super::*;
+use crate::back_end_files::Errno;
+use tidegate_wire::{Caller, Grant, Limits, NOBODY, Role};
+
+fn mount(limits: Limits) -> Peer {
+    Peer {
+        credentials: None,
+        address: "tcp:10.0.0.7:4000".into(),
+        grant: Some(Grant {
+            role: Role::Mount(limits),
+            name: "cn1".into(),
+            expires: None,
+            by: None,
+        }),
+        ..peer(0)
+    }
+}
+
+fn limits(uids: &str) -> Limits {
+    Limits {
+        root_squash: Some(NOBODY),
+        uids: Some(uids.parse().expect("right")),
+        gids: None,
+    }
+}
+
+/// A request for a caller, with its result and payload.
+fn call_as(
+    tester: &mut Tester,
+    host: &mut Host,
+    uid: u32,
+    op: Op,
+    payload: &[u8],
+) -> (Result<Outcome, Status>, Vec<u8>) {
+    let request = Request {
+        caller: Some(Caller::alone(uid, uid)),
+        ..tester.request(op, payload.len())
+    };
+    assert!(host.receive(tester.conn, request.clone(), payload));
+    tester.take(host, &request)
+}
+
+fn open(handle: Handle) -> Op {
+    Op::Open {
+        handle,
+        open: 1,
+        read: true,
+        write: true,
+    }
+}
+
+fn private(parent: Handle, name: &str) -> Op {
+    Op::Create {
+        parent,
+        name: name.as_bytes().into(),
+        mode: 0o600,
+        exclusive: true,
+    }
+}
+
+#[test]
+fn root_is_nobody_and_users_outside_are_refused() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::of(&mut host, 9, mount(limits("1000-1999")));
+    let root = tester.root;
+    let made = |result: (Result<Outcome, Status>, Vec<u8>)| match result.0 {
+        Ok(Outcome::Attr(attr)) => Ok((attr.uid, attr.gid)),
+        Err(Status::Errno(errno)) => Err(errno),
+        other => panic!("{other:?}"),
+    };
+    let mut as_user = |uid, name| {
+        made(call_as(
+            &mut tester,
+            &mut host,
+            uid,
+            private(root, name),
+            &[],
+        ))
+    };
+    assert_eq!(as_user(0, "root's"), Ok((65_534, 65_534)));
+    assert_eq!(as_user(1500, "user's"), Ok((1500, 1500)));
+    for uid in [1, 999, 2000, 65_534] {
+        assert_eq!(as_user(uid, "others"), Err(Errno::EACCES.0));
+    }
+    // Without a caller it is nobody too, though its hello said root.
+    let own = tester.attr(&mut host, private(root, "own"));
+    assert_eq!(own.uid, 65_534);
+    let told = host.logs.iter().filter(|it| it.contains("does not act"));
+    assert_eq!(told.count(), 1, "{:?}", host.logs);
+    let status = String::from_utf8(host.forwarder_status()).expect("text");
+    for part in [
+        r#""root_squash":"65534:65534","uids":"1000-1999"}"#,
+        r#""refused_callers":4"#,
+    ] {
+        assert!(status.contains(part), "{status}");
+    }
+}
+
+#[test]
+fn data_is_for_the_users_that_it_acts_for() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut root = Tester::new(&mut host, 7);
+    let secret = root.attr(&mut host, private(root.root, "secret")).handle;
+    root.call_with(&mut host, write(secret, 0, 4), b"data")
+        .0
+        .expect("written");
+    let mut tester = Tester::of(&mut host, 9, mount(limits("1000-1999")));
+    tester.find(&mut host, "secret");
+    for uid in [0, 1500, 500] {
+        for op in [read(secret, 0, 4), open(secret)] {
+            let refused = call_as(&mut tester, &mut host, uid, op, &[]).0;
+            assert_eq!(errno(refused), Errno::EACCES.0, "{uid}");
+        }
+        let refused = call_as(&mut tester, &mut host, uid, write(secret, 0, 1), b"x").0;
+        assert_eq!(errno(refused), Errno::EACCES.0, "{uid}");
+    }
+    let refused = tester.call(&mut host, read(secret, 0, 4));
+    assert_eq!(errno(refused), Errno::EACCES.0);
+    // One of its users has a file of his own, and what he has open is read back for nobody.
+    let parent = tester.root;
+    let made = call_as(&mut tester, &mut host, 1500, private(parent, "mine"), &[]).0;
+    let Ok(Outcome::Attr(attr)) = made else {
+        panic!("{made:?}");
+    };
+    let mine = attr.handle;
+    call_as(&mut tester, &mut host, 1500, open(mine), &[])
+        .0
+        .expect("opened");
+    call_as(&mut tester, &mut host, 1500, write(mine, 0, 4), b"mine")
+        .0
+        .expect("written");
+    let (result, bytes) = tester.call_with(&mut host, read(mine, 0, 4), &[]);
+    result.expect("read");
+    assert_eq!(bytes, b"mine");
+    // A mount without limits is trusted, as before.
+    let mut trusted = Tester::of(&mut host, 10, mount(Limits::default()));
+    assert_eq!(
+        trusted.call_with(&mut host, read(secret, 0, 4), &[]).1,
+        b"data"
+    );
+}
+
+#[test]
+fn with_other_limits_what_is_open_is_judged_anew() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut tester = Tester::of(&mut host, 9, mount(limits("1000-1999")));
+    let parent = tester.root;
+    let made = call_as(&mut tester, &mut host, 1500, private(parent, "mine"), &[]).0;
+    let Ok(Outcome::Attr(attr)) = made else {
+        panic!("{made:?}");
+    };
+    let mine = attr.handle;
+    call_as(&mut tester, &mut host, 1500, open(mine), &[])
+        .0
+        .expect("opened");
+    assert!(tester.call(&mut host, read(mine, 0, 0)).is_ok());
+    let again = tester.connect(&mut host, mount(limits("1000-1999")));
+    assert!(!again.fresh);
+    assert!(tester.call(&mut host, read(mine, 0, 0)).is_ok());
+    // Its client opens its files again: those of users for whom it acts.
+    let narrowed = tester.connect(&mut host, mount(limits("1000-1200")));
+    assert!(narrowed.fresh);
+    for result in [
+        tester.call(&mut host, read(mine, 0, 0)),
+        call_as(&mut tester, &mut host, 1500, read(mine, 0, 0), &[]).0,
+        call_as(&mut tester, &mut host, 1100, open(mine), &[]).0,
+    ] {
+        assert_eq!(errno(result), Errno::EACCES.0);
+    }
+    tester.connect(&mut host, mount(limits("1500")));
+    call_as(&mut tester, &mut host, 1500, open(mine), &[])
+        .0
+        .expect("opened");
+    assert!(tester.call(&mut host, read(mine, 0, 0)).is_ok());
+}
