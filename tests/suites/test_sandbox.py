@@ -57,6 +57,91 @@ def test_every_thread_of_a_forwarder_is_confined(forwarder):
     forwarder.stop()
 
 
+# The numbers of capabilities (linux/capability.h).
+BITS = {"CHOWN": 0, "DAC_OVERRIDE": 1, "DAC_READ_SEARCH": 2, "FOWNER": 3, "FSETID": 4, "SETGID": 6, "SETUID": 7,
+        "NET_BIND_SERVICE": 10, "IPC_LOCK": 14, "SYS_ADMIN": 21, "MKNOD": 27, "SETFCAP": 31}
+SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+
+
+def sets_of(text):
+    return sum(1 << BITS[name] for name in re.findall(r"`CAP_(\w+)`", text))
+
+
+def table():
+    """For each thread of the table in docs/security.md, by a pattern of its name, its capabilities: by default, and
+    with `io = "direct"`."""
+    rows = re.findall(r"^  \| (`.*?`) \| .*? \| (.*) \|$", (REPO / "docs/security.md").read_text(), re.MULTILINE)
+    rows = {tuple(re.findall(r"`(.*?)`", names)): text for names, text in rows}
+    storage = sets_of(rows["storage-N",])
+    found = {}
+    for names, text in rows.items():
+        if names[0] == "tidegate":
+            assert text == ("`CAP_DAC_OVERRIDE`, with `fabric:` `CAP_IPC_LOCK`; with `io = \"direct\"` those of `storage-N` "
+                            "and `CAP_IPC_LOCK`"), text
+            kept = sets_of("`CAP_DAC_OVERRIDE`"), storage | sets_of("`CAP_IPC_LOCK`")
+        elif names[0] == "shard.N":
+            assert text == "none; with `fabric:` or `io = \"direct\"` `CAP_IPC_LOCK`", text
+            kept = 0, sets_of(text)
+        else:
+            assert text == "none" or re.fullmatch(r"(`CAP_\w+` ?)+", text), text
+            kept = sets_of(text), sets_of(text)
+        found |= {re.escape(name).replace("N", r"\d+"): kept for name in names}
+    return found, storage
+
+
+@pytest.mark.parametrize("io", ["buffered", "direct"])
+def test_each_thread_has_the_capabilities_of_the_table(forwarder, io):
+    kept, all_of_them = table()
+    assert len(kept) == 12, kept
+    if io == "direct":
+        all_of_them |= sets_of("`CAP_IPC_LOCK`")
+    forwarder.stop()
+    trace = forwarder.run / "trace"
+    more = f'reactors = 3\nstorage.io = "{io}"\ntrace.file = "{trace}"\n'
+    forwarder.config.write_text(more + forwarder.config.read_text())
+    forwarder.start()
+    for folder in (forwarder.work.path, *forwarder.work.path.parents[:1]):
+        folder.chmod(0o711)
+    mount = forwarder.work.folder("mnt")
+    process = forwarder.work.mount_at(mount, "--forwarders", forwarder.at)
+    as_user = ("setpriv", "--reuid", 12345, "--regid", 12345, "--clear-groups")
+
+    def look():
+        seen = set()
+        for thread in threads(forwarder.process.pid):
+            if thread["Name"].startswith("iou-"):  # of the kernel, with the rights of the ring
+                continue
+            [row] = [row for row in kept if re.fullmatch(row, thread["Name"])] or [None]
+            assert row, f"docs/security.md does not name the thread {thread['Name']}"
+            allowed = kept[row][io == "direct"]
+            found = {name: int(thread[name], 16) for name in SETS}
+            # A thread that acts for a user has less at that moment.
+            assert found["CapEff"] & ~allowed == 0 and thread["NoNewPrivs"] == "1", (thread["Name"], found)
+            if not row.startswith("storage"):
+                assert found["CapEff"] == allowed, (thread["Name"], found)
+            assert (found["CapPrm"], found["CapInh"], found["CapAmb"]) == (allowed, 0, 0), (thread["Name"], found)
+            assert found["CapBnd"] == all_of_them, (thread["Name"], found)
+            seen.add(row)
+        return seen
+
+    first = look()
+    assert {"tidegate", "signals", "tidy", "kept", "trace", r"shard\.\d+", r"storage\-\d+"} <= first, first
+    # With no more than that it does what it is for.
+    (mount / "file").write_text("of root")
+    os.chown(mount / "file", 12345, 12345)
+    os.setxattr(mount / "file", "trusted.a", b"1")
+    os.mknod(mount / "device", 0o600 | 0o20000, os.makedev(1, 3))
+    run(*as_user, "sh", "-c", f"echo mine >> {mount}/file && cat {mount}/file")
+    (mount / "long").write_bytes(bytes(3 << 20))
+    assert (mount / "long").read_bytes() == bytes(3 << 20)
+    with open(mount / "long", "rb"):
+        (mount / "long").unlink()
+    assert look() >= first
+    process.terminate()
+    process.wait(30)
+    forwarder.stop()
+
+
 def test_one_process_looks_at_peers_and_can_do_nothing_else(forwarder):
     [witness] = children(forwarder.process.pid)
     found = status(f"/proc/{witness}")

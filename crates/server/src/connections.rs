@@ -20,6 +20,7 @@ mod turns;
 use crate::clock::Zero;
 use crate::lock::lock;
 use crate::storage::{SharedMemory, SlotBuffer};
+use crate::thread_rights::{Work, keep_for};
 use log_limit::LogLimit;
 use outbox::Body;
 use session::Session;
@@ -253,7 +254,10 @@ impl Ports {
                 incoming,
                 conns: 0,
                 counts,
-                handle: Some(thread.spawn(move || shard.run())?),
+                handle: Some(thread.spawn(move || {
+                    keep_for(Work::Network);
+                    shard.run()
+                })?),
             });
         }
         Ok(ports)

@@ -24,6 +24,7 @@ pub mod seats;
 mod serve;
 mod start;
 pub mod storage;
+mod thread_rights;
 
 pub use forwarder_loop::Stop;
 pub use identity::user_of;

@@ -1,33 +1,14 @@
 //! The capabilities of a forwarder: at its start it gives up, for good, all that it does not need.
 //!
 //! A forwarder that is no longer root of everything does less harm when somebody takes it over. It
-//! also writes with no more room than users have: see [`crate::storage`].
+//! also writes with no more room than users have: see [`crate::storage`]. Of the rest each thread
+//! keeps what its work needs: see [`crate::thread_rights`].
 
-use crate::config::{Address, Config};
+use crate::config::{Address, Config, Io};
+use crate::thread_rights::Work;
 use rustix::thread::CapabilitySet;
 use rustix::thread::{CapabilitySets, capabilities, set_capabilities};
 use tidegate_net::Place;
-
-/// What a forwarder of root keeps.
-const KEPT: &[CapabilitySet] = &[
-    // Operations of any user's files: the forwarder opens them with its own rights, and root's
-    // requests are carried out with root's rights.
-    CapabilitySet::CHOWN,
-    CapabilitySet::DAC_OVERRIDE,
-    CapabilitySet::DAC_READ_SEARCH,
-    CapabilitySet::FOWNER,
-    CapabilitySet::FSETID,
-    // Device nodes, capabilities of files and `trusted.` attributes, which root's requests make.
-    // Without SYS_ADMIN the pipes of large reads would also be counted against a limit.
-    CapabilitySet::MKNOD,
-    CapabilitySet::SETFCAP,
-    CapabilitySet::SYS_ADMIN,
-    // To take on a caller's ids.
-    CapabilitySet::SETUID,
-    CapabilitySet::SETGID,
-    // Memory that io_uring and libfabric pin.
-    CapabilitySet::IPC_LOCK,
-];
 
 /// Which process looks at peers with uid 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,8 +59,10 @@ pub(crate) fn keep_looking_at_processes() {
 }
 
 fn needed(config: &Config, is_root: bool) -> CapabilitySet {
+    let fabric = config.listen.iter().any(|one| one.provider.is_some());
+    let pins = fabric || config.storage.io == Io::Direct;
     let mut needed = match is_root {
-        true => KEPT.iter().copied().collect(),
+        true => Work::all(pins),
         false => CapabilitySet::IPC_LOCK,
     };
     if config.listen.iter().any(is_privileged) {
@@ -146,7 +129,7 @@ mod tests {
         // In a thread of its own, for capabilities belong to threads.
         let thread = std::thread::spawn(|| {
             let before = capabilities(None).expect("they are told").permitted;
-            let needed = KEPT.iter().copied().collect();
+            let needed = Work::all(true);
             keep(needed).expect("giving up is always allowed");
             let sets = capabilities(None).expect("they are told");
             assert_eq!(sets.permitted, before & needed);

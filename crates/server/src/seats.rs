@@ -38,6 +38,7 @@ use crate::storage::ofd::{self, Kind};
 use crate::storage::posix::{
     PosixFiles, SETTLED_BYTE, open_hidden_file, open_hidden_with, read_or_record,
 };
+use crate::thread_rights::{Work, keep_for};
 use mapped_table::{FILE_BYTES_MIN, MappedTable, allocate, first_bytes, segments};
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
@@ -476,13 +477,20 @@ pub(crate) fn sweep_if_settled(files: &PosixFiles, seat: u16, settled: Result<()
         return;
     }
     let files = files.clone();
-    std::thread::spawn(move || match files.sweep(seat) {
-        Ok(0) => {}
-        Ok(count) => tracing::info!(seat, count, "removed files without a name"),
-        Err(error) => {
-            tracing::warn!(seat, %error, "files without a name stay until the next time");
+    let sweep = move || {
+        keep_for(Work::OwnFiles);
+        match files.sweep(seat) {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(seat, count, "removed files without a name"),
+            Err(error) => {
+                tracing::warn!(seat, %error, "files without a name stay until the next time");
+            }
         }
-    });
+    };
+    let thread = std::thread::Builder::new().name("sweep".to_string());
+    if let Err(error) = thread.spawn(sweep) {
+        tracing::warn!(seat, %error, "files without a name stay until the next time");
+    }
 }
 
 fn file_name(seat: u16) -> String {

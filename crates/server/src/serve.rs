@@ -1,12 +1,13 @@
 //! Runs a [`Server`] as a daemon: sets up the log, the pid file and signals.
 
-use crate::config::{Config, LogLevel};
+use crate::config::{Config, Io, LogLevel};
 use crate::forwarder_loop::Stop;
 use crate::pid_file::PidFile;
 use crate::rights;
 use crate::sandbox::{self, Held};
 use crate::start::{Server, StartError};
 use crate::storage::prepare_process;
+use crate::thread_rights::{Work, keep_for};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -48,6 +49,7 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
     let serving = Arc::new(OnceLock::<Stop>::new());
     let stop = serving.clone();
     thread("signals", move || {
+        keep_for(Work::Nothing);
         for (count, _) in signals.forever().enumerate() {
             if count > 0 {
                 warn!("second signal: leaving with requests unfinished");
@@ -75,7 +77,12 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
         policy = %server.policy(),
         "serving"
     );
-    let ended = server.run();
+    let ended = server.run_with(|| {
+        keep_for(match config.storage.io {
+            Io::Direct => Work::RingLoop,
+            Io::Buffered => Work::Loop,
+        });
+    });
     if let Some(pid_file) = pid_file {
         pid_file.remove();
     }

@@ -22,6 +22,7 @@ use crate::storage::{
     EmulatedError, ExportError, ExportOptions, Faults, Fence, HIDDEN, KillAfterEffect, PosixFiles,
     Slots, Trust, UringRefused, Wake, prepare_process,
 };
+use crate::thread_rights::{Work, keep_for, within};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -234,11 +235,17 @@ impl Server {
     /// Serves in this thread until the forwarder is stopped. True if all accepted requests were
     /// finished in time.
     pub fn run(self) -> Result<bool, StartError> {
+        self.run_with(|| ())
+    }
+
+    /// The same; calls `started` in this thread when all others have been started.
+    pub(crate) fn run_with(self, started: impl FnOnce()) -> Result<bool, StartError> {
         let (end, ended) = channel::<()>();
         let (tidy, tidied) = channel::<()>();
         let files = self.files;
         let tidying = std::thread::Builder::new().name("tidy".to_string());
         let tidying = tidying.spawn(move || {
+            keep_for(Work::OwnFiles);
             // Ends with the thread.
             let _tidy: Sender<()> = tidy;
             let mut rounds = 0;
@@ -254,6 +261,7 @@ impl Server {
             }
         });
         tidying.map_err(StartError::system("starting a thread"))?;
+        started();
         let result = self.serving.run().map_err(StartError::Stopped);
         drop::<Sender<()>>(end);
         // The call may wait for a back end that never answers, and then ends with the process.
@@ -561,7 +569,8 @@ fn recording(config: &Config, zero_wall_ns: u64) -> Result<Option<Recording>, St
         origin: Origin::Forwarder,
     };
     let path = trace.file.clone();
-    match Recording::begin(path, trace.buffer_records, config.forwarder, &header) {
+    let begin = || Recording::begin(path, trace.buffer_records, config.forwarder, &header);
+    match within(Work::OwnFiles, begin) {
         Ok(recording) => Ok(Some(recording)),
         Err(error) => Err(StartError::Trace {
             path: trace.file.clone(),

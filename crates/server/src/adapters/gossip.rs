@@ -10,6 +10,7 @@
 use crate::lock::lock;
 use crate::storage::Wake;
 use crate::storage::posix::{open_hidden_file, replace_hidden_file};
+use crate::thread_rights::{Work, keep_for};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
@@ -89,7 +90,11 @@ impl Gossip {
     pub fn broadcast(&mut self, report: ServiceReport) {
         if let Some(rounds) = self.waiting.take() {
             let thread = std::thread::Builder::new().name("gossip".to_string());
-            match thread.spawn(move || rounds.run()) {
+            let run = move || {
+                keep_for(Work::OwnFiles);
+                rounds.run();
+            };
+            match thread.spawn(run) {
                 Ok(thread) => self.thread = Some(thread),
                 Err(error) => warn!(%error, "others are not told what this forwarder gives"),
             }

@@ -8,6 +8,7 @@
 use crate::config::{Address, Place};
 use crate::storage::Wake;
 use crate::storage::posix::{read_hidden_file, read_or_record, replace_hidden_file};
+use crate::thread_rights::{Work, keep_for};
 use rustix::fs::AtFlags;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -258,7 +259,10 @@ impl Kept {
         // The thread is not joined: a back end that hangs must not delay the end of the process.
         std::thread::Builder::new()
             .name("kept".to_string())
-            .spawn(move || rounds.run(&come))?;
+            .spawn(move || {
+                keep_for(Work::OwnFiles);
+                rounds.run(&come);
+            })?;
         Ok(Kept { orders, news })
     }
 

@@ -15,6 +15,7 @@ use super::{Backend, messages, trials};
 use crate::config::Config;
 use crate::lock::lock;
 use crate::storage::PosixFiles;
+use crate::thread_rights::{Work, keep_for};
 use rustix::fs::AtFlags;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -147,7 +148,10 @@ impl Peers {
             due: None,
         };
         let builder = std::thread::Builder::new().name("probe".to_string());
-        let spawned = builder.spawn(move || thread.run(&tell, end));
+        let spawned = builder.spawn(move || {
+            keep_for(Work::OwnFiles);
+            thread.run(&tell, end);
+        });
         spawned.map_err(system)?;
         let peers = Peers { shared, ended };
         match told.recv_timeout(START_MAX) {

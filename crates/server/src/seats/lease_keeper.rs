@@ -9,6 +9,7 @@ use super::leased::{LeasedSeats, RENEWALS, Tried};
 use crate::lock::lock;
 use crate::storage::posix::dead;
 use crate::storage::{PosixFiles, Wake};
+use crate::thread_rights::{Work, keep_for};
 use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -140,6 +141,7 @@ impl LeaseKeeper {
         };
         let thread = std::thread::Builder::new().name("leases".to_owned());
         thread.spawn(move || {
+            keep_for(Work::OwnFiles);
             // Ends with the thread.
             let _end: Sender<()> = end;
             if catch_unwind(AssertUnwindSafe(|| rounds.run(&heard))).is_err() {

@@ -8,6 +8,7 @@
 use super::pool::{CompletionQueue, PoolOptions, Sink, ThreadPool};
 use super::{Completion, Counts, PosixFiles, Slots, Storage, Wake};
 use crate::lock::lock;
+use crate::thread_rights::{Work, keep_for};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -88,7 +89,10 @@ impl Emulated {
         let timer = {
             let (timeline, done) = (timeline.clone(), done.clone());
             let thread = std::thread::Builder::new().name("device".to_owned());
-            thread.spawn(move || timeline.run(&done))?
+            thread.spawn(move || {
+                keep_for(Work::Nothing);
+                timeline.run(&done);
+            })?
         };
         Ok(Emulated {
             pool,

@@ -4,12 +4,13 @@
 use super::batch::{self, Meter, Route};
 use super::job_queue::{Asker, JobQueue};
 use super::pages;
+use super::posix::Ends;
 use super::posix::dead::DeadMount;
-use super::posix::{Ends, give_up_reserves};
 use super::raw_bytes;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
 use crate::lock::lock;
+use crate::thread_rights::{Work, keep_for};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -292,9 +293,7 @@ impl Drop for ThreadPool {
 impl Shared {
     /// What a thread does until the queue is closed and empty.
     fn work(&self, number: usize, mut files: PosixFiles) {
-        if let Err(error) = give_up_reserves() {
-            tracing::warn!(%error, "writes may use what file systems reserve for root");
-        }
+        keep_for(Work::Files);
         let mut spin = Spin::default();
         let mut before = None;
         while let Some((asker, (job, work))) = self.next(before, &mut spin) {

@@ -26,7 +26,6 @@ mod stamps;
 mod sys;
 mod whole_files;
 
-pub(super) use caller::give_up_reserves;
 pub(crate) use direct::Direct;
 pub(super) use ends::Ends;
 pub use export::{ExportError, ExportOptions, HIDDEN, Trust};

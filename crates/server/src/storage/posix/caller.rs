@@ -189,20 +189,6 @@ fn keep_set_id(keep: bool) -> Done<()> {
     Ok(())
 }
 
-/// Gives up, for this thread and those that it starts, the capability with which the kernel ignores
-/// quotas and the reserves of file systems.
-pub(in crate::storage) fn give_up_reserves() -> rustix::io::Result<()> {
-    let mut sets = capabilities(None)?;
-    let none = sets.permitted | sets.inheritable;
-    if none.contains(CapabilitySet::SYS_RESOURCE) {
-        sets.effective -= CapabilitySet::SYS_RESOURCE;
-        sets.permitted -= CapabilitySet::SYS_RESOURCE;
-        sets.inheritable -= CapabilitySet::SYS_RESOURCE;
-        set_capabilities(None, sets)?;
-    }
-    Ok(())
-}
-
 /// Sets the uid by which the kernel judges accesses to files, of this thread alone.
 fn set_file_system_uid(uid: u32) -> Done<()> {
     // SAFETY: both calls change or tell one number of this thread's credentials. The second one
