@@ -6,6 +6,12 @@
 //! and proves its grant by the grant's key; nobody who lacks the site's secret can answer. What
 //! both ends say about the channel (its version, grant, how frames are protected) is
 //! part of what they prove, so nobody between them can change it.
+//!
+//! A client that has no secret may get a ticket before, in a connection of its own (`asking`).
+
+mod asking;
+
+pub use asking::{Asking, Carried, give_ticket};
 
 use crate::channel::{Channel, Encryption};
 use crate::secret::{KEY_LEN, Key, Secret, SiteId, SiteSecret};
@@ -30,6 +36,8 @@ const ASKS: u8 = 1;
 const ANSWERS: u8 = 2;
 const REFUSES: u8 = 3;
 const CONFIRMS: u8 = 4;
+const ASKS_TICKET: u8 = 5;
+const GIVES_TICKET: u8 = 6;
 
 /// What a client that goes on without a channel confirms.
 const CONFIRMED: &[u8] = b"tidegate confirms 1";
@@ -68,7 +76,61 @@ pub enum Refusal {
     /// One end is of another release.
     #[error("another version of the handshake")]
     Version,
+    /// The client shows a credential, and the forwarder takes none.
+    #[error("it takes no credentials of munge (munge = \"off\")")]
+    NoMunge,
+    /// The forwarder cannot have the credential read, or has too many to read.
+    #[error("its munged does not answer, or too many ask it at once")]
+    Munged,
+    /// The credential was made with another key, or is damaged, or others could have read it.
+    #[error("its munged does not take the credential; have both nodes the same key?")]
+    Credential,
+    /// The credential is too old.
+    #[error("the credential of munge has expired; do the clocks of the nodes agree?")]
+    Stale,
+    /// The credential was made later than now.
+    #[error("the credential of munge comes from the future; do the clocks of the nodes agree?")]
+    Rewound,
+    /// The credential was read before.
+    #[error("the credential of munge was shown before")]
+    Replayed,
+    /// The credential is for another user than the forwarder's to read.
+    #[error("it runs as another user than the credential of munge is for (munge_uid)")]
+    Reader,
+    /// The credential is for another forwarder.
+    #[error("the credential of munge is for another address; is there address translation?")]
+    Elsewhere,
+    /// The credential is root's.
+    #[error("munge vouches for ordinary users, and not for root; root needs a secret")]
+    Root,
+    /// The forwarder's node does not know the user.
+    #[error("its node does not know this user")]
+    Stranger,
+    /// A ticket has no room for the user's groups.
+    #[error("this user is in too many groups")]
+    Groups,
 }
+
+/// Every refusal with its code.
+const REFUSALS: [(Refusal, u8); 17] = [
+    (Refusal::Secret, 1),
+    (Refusal::Expired, 2),
+    (Refusal::Insecure, 3),
+    (Refusal::Version, 4),
+    (Refusal::Missing, 5),
+    (Refusal::Revoked, 6),
+    (Refusal::NoMunge, 7),
+    (Refusal::Munged, 8),
+    (Refusal::Credential, 9),
+    (Refusal::Stale, 10),
+    (Refusal::Rewound, 11),
+    (Refusal::Replayed, 12),
+    (Refusal::Reader, 13),
+    (Refusal::Elsewhere, 14),
+    (Refusal::Root, 15),
+    (Refusal::Stranger, 16),
+    (Refusal::Groups, 17),
+];
 
 /// Why a client does not trust who answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,18 +168,12 @@ impl Greeting {
 
     /// The answer to a client that is not taken.
     pub fn refusal(why: Refusal) -> Greeting {
-        let code = match why {
-            Refusal::Secret => 1,
-            Refusal::Expired => 2,
-            Refusal::Insecure => 3,
-            Refusal::Version => 4,
-            Refusal::Missing => 5,
-            Refusal::Revoked => 6,
-        };
+        let known = REFUSALS.iter().find(|(refusal, _)| *refusal == why);
+        let (_, code) = known.expect("the table has all of them");
         Greeting {
             kind: REFUSES,
             version: VERSION,
-            content: vec![code],
+            content: vec![*code],
         }
     }
 
@@ -128,15 +184,10 @@ impl Greeting {
 
     /// Why the forwarder refuses the client, if it does.
     pub fn refused(&self) -> Option<Refusal> {
-        match (self.kind, &self.content[..]) {
-            (REFUSES, [1]) => Some(Refusal::Secret),
-            (REFUSES, [2]) => Some(Refusal::Expired),
-            (REFUSES, [3]) => Some(Refusal::Insecure),
-            (REFUSES, [5]) => Some(Refusal::Missing),
-            (REFUSES, [6]) => Some(Refusal::Revoked),
-            (REFUSES, _) => Some(Refusal::Version),
-            _ => None,
-        }
+        (self.kind == REFUSES).then(|| {
+            let known = REFUSALS.iter().find(|(_, code)| self.content == [*code]);
+            known.map_or(Refusal::Version, |(refusal, _)| *refusal)
+        })
     }
 }
 

@@ -15,6 +15,7 @@ mod frames;
 mod handshake;
 mod listener;
 mod mailbox;
+pub mod munge;
 mod peer;
 mod poller;
 mod power;
@@ -27,7 +28,8 @@ pub use channel::{Channel, Encryption};
 pub use dialer::Dialer;
 pub use frames::{FrameReader, Outbox, Step};
 pub use handshake::{
-    Accepted, Confirmation, Finished, Greeting, HandshakeError, Initiator, Refusal, accept,
+    Accepted, Asking, Carried, Confirmation, Finished, Greeting, HandshakeError, Initiator,
+    Refusal, accept, give_ticket,
 };
 pub use listener::{ListenError, Listener, Origin};
 pub use mailbox::{Incoming, Outgoing, Waker, mailbox};

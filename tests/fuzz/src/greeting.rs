@@ -4,9 +4,10 @@
 use crate::Draw;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::LazyLock;
+use std::time::Duration;
 use tidegate_net::{
-    Channel, Encryption, Finished, FrameReader, Greeting, Initiator, Secret, SiteSecret, Step,
-    accept,
+    Asking, Carried, Channel, Encryption, Finished, FrameReader, Greeting, Initiator, Secret,
+    SiteSecret, Step, accept, give_ticket,
 };
 use tidegate_wire::frame::{HEADER_LEN, checksum};
 use tidegate_wire::{Grant, Limits, Role};
@@ -131,6 +132,14 @@ fn forwarder_hears(draw: &mut Draw<'_>) {
     let step = 1 + usize::from(draw.u8());
     if let Some(greeting) = greeting(draw.rest(), false, step) {
         assert!(accept(&*SITE, least, 0, &greeting).is_err());
+        if greeting.credential().is_some() {
+            let carried = Carried::new(([10, 0, 0, 1], 4600).into()).expect("random bytes");
+            let given = give_ticket(&greeting, &carried, &MOUNT, Duration::from_secs(45));
+            assert!(given.is_err(), "who has not the key gets no ticket");
+        }
+    }
+    if let Some(carried) = Carried::of_bytes(draw.rest()) {
+        assert!(Carried::of_bytes(&carried.to_bytes()).is_some_and(|it| it == carried));
     }
 }
 
@@ -140,6 +149,9 @@ fn client_hears(draw: &mut Draw<'_>) {
     let step = 1 + usize::from(draw.u8());
     if let Some(greeting) = greeting(draw.rest(), true, step) {
         assert!(initiator.finish(&greeting).is_err());
+        let carried = Carried::new(([10, 0, 0, 1], 4600).into()).expect("random bytes");
+        let (asking, _) = Asking::begin("MUNGE:AwQ=:", &carried).expect("a credential");
+        assert!(asking.finish(&greeting).is_err());
     }
 }
 
