@@ -224,21 +224,26 @@ fn pair(asks: Encryption) -> (Channel, Channel) {
 fn through_a_channel(draw: &mut Draw<'_>) {
     let (client, forwarder) = pair(encryption(draw));
     let (mut way, mut sent) = (Vec::new(), Vec::new());
-    for _ in 0..1 + draw.u8() % 4 {
+    let shape = draw.u8();
+    for number in 0..1 + shape % 4 {
         let len = usize::from(draw.u16()) + 1;
-        let piece: Vec<u8> = (0..len).map(|at| (at + sent.len()) as u8).collect();
-        let mut left = &piece[..];
+        let mut piece: Vec<u8> = (0..len).map(|at| (at + sent.len()) as u8).collect();
+        sent.extend_from_slice(&piece);
+        let mut left = &mut piece[..];
         while !left.is_empty() {
-            let write = |bytes: &[u8]| {
+            let mut write = |bytes: &[u8]| {
                 way.extend_from_slice(bytes);
                 Ok(bytes.len())
             };
-            let count = client
-                .send(&[IoSlice::new(left)], write)
-                .expect("there is room");
-            left = &left[count..];
+            let count = match shape >> (2 + number) & 1 {
+                0 => client.send(&[IoSlice::new(left)], write),
+                _ => client.send_in_place(left, |pieces| {
+                    let written = pieces.iter().map(|piece| write(piece));
+                    written.sum()
+                }),
+            };
+            left = &mut left[count.expect("there is room")..];
         }
-        sent.extend_from_slice(&piece);
     }
     let (way, differs) = changed(draw, &way);
     let (step, room) = (1 + usize::from(draw.u16()), 1 + usize::from(draw.u16()));
