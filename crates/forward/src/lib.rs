@@ -24,6 +24,8 @@ mod host;
 pub mod lease;
 #[cfg(any(test, feature = "model"))]
 pub mod model;
+#[cfg(any(test, feature = "model"))]
+pub mod model_jobs;
 mod peer;
 mod printable;
 mod record_bytes;

@@ -28,10 +28,10 @@ mod sync_error_tests;
 
 use crate::Files as _;
 use crate::model::{Disk, ModelFiles, ModelTable, Switch};
+use crate::model_jobs::{Slots, carry_out};
 use crate::share_rules::Rules;
 use crate::{
     Admission, Config, ConnId, Forwarder, Input, Job, JobId, JobResult, Output, Peer, SlotId,
-    effect,
 };
 use std::boxed::Box;
 use std::collections::{BTreeMap, VecDeque};
@@ -112,7 +112,7 @@ pub(super) struct Host {
     pub(super) files: ModelFiles,
     pub(super) switch: Switch,
     pub(super) now: Time,
-    pub(super) slots: BTreeMap<SlotId, Vec<u8>>,
+    pub(super) slots: Slots,
     pub(super) replies: VecDeque<(ConnId, Reply, Vec<u8>)>,
     pub(super) closed: Vec<(ConnId, String)>,
     pub(super) logs: Vec<String>,
@@ -138,7 +138,7 @@ impl Host {
             files: world.disk.files(&switch),
             switch,
             now: Time(SECOND),
-            slots: BTreeMap::new(),
+            slots: Slots::new(),
             replies: VecDeque::new(),
             closed: Vec::new(),
             logs: Vec::new(),
@@ -288,79 +288,13 @@ impl Host {
     /// Carries the oldest job out.
     pub(super) fn run_job(&mut self) {
         let (job, work) = self.jobs.pop_front().expect("a job was started");
-        let result = self.perform(work);
+        let result = carry_out(&mut self.files, &mut self.slots, work, self.device_ns);
         if !self.switch.is_killed() {
             self.forwarder
                 .handle(self.now, Input::Finished { job, result });
         }
         if self.hold_jobs {
             self.run();
-        }
-    }
-
-    fn perform(&mut self, work: Job) -> JobResult {
-        match work {
-            Job::Io {
-                handle,
-                direction,
-                parts,
-                ..
-            } => {
-                let mut end = 0;
-                let mut results = Vec::new();
-                for part in &parts {
-                    assert!(part.offset >= end, "parts ascend and are disjoint");
-                    end = part.offset + u64::from(part.len);
-                    let slot = self.slots.get_mut(&part.slot).expect("its slot is in use");
-                    let bytes = &mut slot[part.slot_offset as usize..][..part.len as usize];
-                    results.push(match direction {
-                        Direction::Read => {
-                            let read = self.files.read_at(handle, part.offset, u64::from(part.len));
-                            read.map(|read| {
-                                bytes[..read.len()].copy_from_slice(&read);
-                                read.len() as u32
-                            })
-                        }
-                        Direction::Write => {
-                            let files: &mut dyn crate::Files = &mut self.files;
-                            files
-                                .write_at(handle, part.offset, bytes)
-                                .map(|written| written as u32)
-                        }
-                    });
-                }
-                JobResult::Io {
-                    parts: results,
-                    device_ns: self.device_ns,
-                }
-            }
-            Job::Op {
-                caller,
-                op,
-                reply_slot,
-                payload,
-            } => {
-                let bytes = payload.map_or(vec![], |(slot, len)| {
-                    self.slots[&slot][..len as usize].to_vec()
-                });
-                let files = &mut self.files;
-                let result =
-                    effect::perform(files, caller.as_ref(), &op, reply_slot.as_ref(), &bytes);
-                JobResult::Op(result)
-            }
-            Job::Resolve { reply_slot } => {
-                effect::resolve(&mut self.files, &reply_slot);
-                JobResult::Done
-            }
-            Job::Closed { handle } => {
-                let _ = crate::Files::closed(&mut self.files, handle);
-                JobResult::Done
-            }
-            Job::Persist { table } => {
-                let done = table.persist_holders().map(|()| Outcome::Done);
-                JobResult::Op(done.map_err(crate::Access::Errno))
-            }
-            Job::Refused(refused) => refused.result(crate::Errno::EIO),
         }
     }
 

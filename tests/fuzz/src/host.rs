@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tidegate_forward::model::{Disk, ModelFiles, ModelTable, Switch};
+use tidegate_forward::model_jobs::{Slots, carry_out};
 use tidegate_forward::{
-    Access, Admission, Config, ConnId, Errno, Files, Forwarder, Input, Job, JobId, JobResult,
-    Output, Peer, SeatTable, SlotId, effect,
+    Admission, Config, ConnId, Forwarder, Input, Job, JobId, Output, Peer, SeatTable, SlotId,
 };
-use tidegate_sched::{Direction, Options, Time};
+use tidegate_sched::{Options, Time};
 use tidegate_wire::frame::{HEADER_LEN, decode_header, decode_request, encode_request};
-use tidegate_wire::{Layout, Op, Outcome, PAYLOAD_LIMIT, Pipelining, Reply, Request};
+use tidegate_wire::{Layout, Op, PAYLOAD_LIMIT, Pipelining, Reply, Request};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
@@ -35,7 +35,7 @@ pub(crate) struct Host {
     /// Jobs are kept instead of done at once.
     pub(crate) holds_jobs: bool,
     jobs: VecDeque<(JobId, Job)>,
-    slots: BTreeMap<SlotId, Vec<u8>>,
+    slots: Slots,
     /// Tables of seats, which outlive their holders.
     pub(crate) tables: BTreeMap<u16, Arc<dyn SeatTable>>,
     /// Seats that the forwarder wants and does not hold.
@@ -84,7 +84,7 @@ impl Host {
             closed: Vec::new(),
             holds_jobs: false,
             jobs: VecDeque::new(),
-            slots: BTreeMap::new(),
+            slots: Slots::new(),
             tables: BTreeMap::new(),
             wanted: Vec::new(),
             generation: 0,
@@ -231,7 +231,7 @@ impl Host {
     /// Does the jobs that are kept, the oldest first.
     pub(crate) fn run_jobs(&mut self) {
         while let Some((job, work)) = self.jobs.pop_front() {
-            let result = self.perform(work);
+            let result = carry_out(&mut self.files, &mut self.slots, work, 1000);
             self.forwarder
                 .handle(self.now, Input::Finished { job, result });
         }
@@ -241,62 +241,6 @@ impl Host {
     pub(crate) fn settle(&mut self) {
         self.run_jobs();
         self.run();
-    }
-
-    fn perform(&mut self, work: Job) -> JobResult {
-        match work {
-            Job::Io {
-                handle,
-                direction,
-                parts,
-                ..
-            } => {
-                let parts = parts.iter().map(|part| {
-                    let slot = self.slots.get_mut(&part.slot).expect("it is in use");
-                    let bytes = &mut slot[part.slot_offset as usize..][..part.len as usize];
-                    match direction {
-                        Direction::Read => {
-                            let len = u64::from(part.len);
-                            let read = self.files.read_at(handle, part.offset, len)?;
-                            bytes[..read.len()].copy_from_slice(&read);
-                            Ok(read.len() as u32)
-                        }
-                        Direction::Write => {
-                            let written = self.files.write_at(handle, part.offset, bytes)?;
-                            Ok(written as u32)
-                        }
-                    }
-                });
-                JobResult::Io {
-                    parts: parts.collect(),
-                    device_ns: 1000,
-                }
-            }
-            Job::Op {
-                caller,
-                op,
-                reply_slot,
-                payload,
-            } => {
-                let bytes = payload.map(|(slot, len)| self.slots[&slot][..len as usize].to_vec());
-                let bytes = bytes.unwrap_or_default();
-                let (caller, slot) = (caller.as_ref(), reply_slot.as_ref());
-                JobResult::Op(effect::perform(&mut self.files, caller, &op, slot, &bytes))
-            }
-            Job::Resolve { reply_slot } => {
-                effect::resolve(&mut self.files, &reply_slot);
-                JobResult::Done
-            }
-            Job::Closed { handle } => {
-                let _ = self.files.closed(handle);
-                JobResult::Done
-            }
-            Job::Persist { table } => {
-                let done = table.persist_holders().map(|()| Outcome::Done);
-                JobResult::Op(done.map_err(Access::Errno))
-            }
-            Job::Refused(refused) => refused.result(Errno::EIO),
-        }
     }
 }
 

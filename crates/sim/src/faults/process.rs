@@ -10,12 +10,15 @@ use crate::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tidegate_forward::model::{Disk, ModelFiles, Switch};
+use tidegate_forward::model_jobs::{Slots, carry_out};
 use tidegate_forward::{
-    Access, Admission, Config, ConnId, Errno, Files, Forwarder, Input, IoPart, Job, JobId,
-    JobResult, Output, Peer, SlotId, effect,
+    Access, Admission, Config, ConnId, Errno, Forwarder, Input, Job, JobId, Output, Peer,
 };
-use tidegate_sched::{Direction, Time};
-use tidegate_wire::{Caller, Handle, Layout, Outcome, Request};
+use tidegate_sched::Time;
+use tidegate_wire::{Caller, Layout, Request};
+
+/// Device time that each data job reports, ns.
+const DEVICE_NS: u64 = 1000;
 
 /// A frame under way: the header's bytes and the payload.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +52,7 @@ pub struct Process {
     switch: Switch,
     layout: Layout,
     rng: Rng,
-    slots: BTreeMap<SlotId, Vec<u8>>,
+    slots: Slots,
     inbox: BTreeMap<LinkId, VecDeque<(Request, Vec<u8>)>>,
     jobs: BTreeMap<JobId, Job>,
     /// Those of them that wait for the back end to be reached again.
@@ -153,7 +156,7 @@ impl Process {
         let result = match late {
             // What is cut off may still be asked for what its node knows.
             true => work.refused().result(Access::NotHeld),
-            false => self.carry_out(work),
+            false => carry_out(&mut self.files, &mut self.slots, work, DEVICE_NS),
         };
         let time = self.clock.shows(now);
         self.core.handle(time, Input::Finished { job, result });
@@ -177,7 +180,7 @@ impl Process {
                     let first = self.rng.one_in(2);
                     let fence = self.keeper.as_ref().map(|keeper| keeper.fence.clone());
                     fence.inspect(|fence| fence.set_closed(late && first));
-                    self.carry_out(work)
+                    carry_out(&mut self.files, &mut self.slots, work, DEVICE_NS)
                 }
             };
             let time = self.clock.shows(now);
@@ -205,7 +208,7 @@ impl Process {
             let hangs = self.hanging.contains(&job);
             let kept_out = if hangs { refused } else { late };
             if !given_up && !kept_out {
-                let _ = self.carry_out(work);
+                let _ = carry_out(&mut self.files, &mut self.slots, work, DEVICE_NS);
             }
         }
         match seats {
@@ -393,83 +396,6 @@ impl Process {
                     .let_go(|handle| layout.seat_of_file(handle) == seat);
             }
             Output::Served(_) | Output::Log { .. } | Output::Drained => {}
-        }
-    }
-
-    fn carry_out(&mut self, work: Job) -> JobResult {
-        match work {
-            Job::Io {
-                handle,
-                direction,
-                parts,
-                ..
-            } => {
-                let parts = parts
-                    .iter()
-                    .map(|part| self.move_part(handle, direction, part));
-                JobResult::Io {
-                    parts: parts.collect(),
-                    device_ns: 1000,
-                }
-            }
-            Job::Op {
-                caller,
-                op,
-                reply_slot,
-                payload,
-            } => {
-                let bytes = match payload {
-                    Some((slot, len)) => self.slots[&slot][..len as usize].to_vec(),
-                    None => Vec::new(),
-                };
-                let reply_slot = reply_slot.as_ref();
-                let files = &mut self.files;
-                JobResult::Op(effect::perform(
-                    files,
-                    caller.as_ref(),
-                    &op,
-                    reply_slot,
-                    &bytes,
-                ))
-            }
-            Job::Resolve { reply_slot } => {
-                effect::resolve(&mut self.files, &reply_slot);
-                JobResult::Done
-            }
-            Job::Closed { handle } => {
-                let _ = tidegate_forward::Files::closed(&mut self.files, handle);
-                JobResult::Done
-            }
-            Job::Persist { table } => {
-                let done = table.persist_holders().map(|()| Outcome::Done);
-                JobResult::Op(done.map_err(Access::Errno))
-            }
-            Job::Refused(refused) => refused.result(Errno::EIO),
-        }
-    }
-
-    fn move_part(
-        &mut self,
-        handle: Handle,
-        direction: Direction,
-        part: &IoPart,
-    ) -> Result<u32, Access> {
-        let start = part.slot_offset as usize;
-        let Some(slot) = self.slots.get_mut(&part.slot) else {
-            return Err(Access::Errno(Errno::EIO));
-        };
-        let bytes = &mut slot[start..start + part.len as usize];
-        match direction {
-            Direction::Read => {
-                let read = self.files.read_at(handle, part.offset, part.len.into())?;
-                bytes[..read.len()].copy_from_slice(&read);
-                Ok(read.len() as u32)
-            }
-            Direction::Write => {
-                let files: &mut dyn tidegate_forward::Files = &mut self.files;
-                let written = files.write_at(handle, part.offset, bytes)?;
-                Ok(written as u32)
-            }
         }
     }
 }
