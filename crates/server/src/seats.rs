@@ -416,13 +416,14 @@ impl Seats {
         read.map_err(|e| self.file_error(seat, e))?;
         let version = u32::from_le_bytes(header[8..12].try_into().expect("4 bytes"));
         let known = (VERSION_MIN..=VERSION).contains(&version);
+        let generation = u64::from_le_bytes(header[16..].try_into().expect("8 bytes"));
+        let known = known && generation <= generations::GENERATION_MAX;
         if header[..8] != MAGIC || !known || segments(len).is_none() {
             return Err(SeatsError::Foreign {
                 path: self.path.join(file_name(seat)),
             });
         }
-        let generation: [u8; 8] = header[16..].try_into().expect("8 bytes");
-        Ok(u64::from_le_bytes(generation))
+        Ok(generation)
     }
 
     /// Records the layout if no forwarder has, and compares it with the recorded one.

@@ -12,7 +12,7 @@ mod client;
 pub use client::EtcdError;
 
 use super::claims::{Claim, Claims};
-use super::generations::{Generations, first_generation};
+use super::generations::{Generations, first_generation, generation_in};
 use super::lease_record::Holder;
 use super::{Seats, SeatsError};
 use crate::config::EtcdOptions;
@@ -303,7 +303,7 @@ impl EtcdClaims {
         if seat != self.own && wanted.is_some() {
             return Ok(Claim::Busy);
         }
-        let in_etcd = last.as_ref().and_then(|key| key.value.parse::<u64>().ok());
+        let in_etcd = last.as_ref().and_then(|key| generation_in(&key.value));
         // Generations must not decrease, even if etcd was emptied or another keeper was used
         // before.
         let first = in_etcd.is_none().then(first_generation);

@@ -97,6 +97,15 @@ impl SeatFiles {
     }
 }
 
+/// The highest generation that is believed. Generations begin with the present second and grow by
+/// one with each taking, so a higher number is none.
+pub(super) const GENERATION_MAX: u64 = u64::MAX >> 1;
+
+/// The generation that a text says; None if it says none.
+pub(super) fn generation_in(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number| *number <= GENERATION_MAX)
+}
+
 /// The first generation of a seat. It is the current time, so that generations keep increasing if
 /// the hidden folder was removed.
 pub(super) fn first_generation() -> u64 {
@@ -122,13 +131,37 @@ pub(super) fn draft_name(seat: u16, (generation, maker): (u64, u64)) -> String {
 fn parse_after(word: &str, name: &[u8]) -> Option<(u16, u64)> {
     let rest = std::str::from_utf8(name).ok()?.strip_prefix(word)?;
     let (seat, generation) = rest.split_once('.')?;
-    Some((seat.parse().ok()?, generation.parse().ok()?))
+    Some((seat.parse().ok()?, generation_in(generation)?))
 }
 
 /// The seat of a draft, its generation, and that of its maker, from its name.
 fn parse_draft(name: &[u8]) -> Option<(u16, (u64, u64))> {
     let dot = name.iter().rposition(|byte| *byte == b'.')?;
-    let maker = std::str::from_utf8(&name[dot + 1..]).ok()?.parse().ok()?;
+    let maker = generation_in(std::str::from_utf8(&name[dot + 1..]).ok()?)?;
     let (seat, generation) = parse_after("draft.", &name[..dot])?;
     Some((seat, (generation, maker)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_nobody_has_reached_is_no_generation() {
+        assert_eq!(parse_after("lease.", b"lease.3.17"), Some((3, 17)));
+        assert_eq!(parse_draft(b"draft.3.18.17"), Some((3, (18, 17))));
+        for number in [GENERATION_MAX + 1, u64::MAX] {
+            let name = file_name(3, number);
+            assert_eq!(parse_after("lease.", name.as_bytes()), None, "{name}");
+            for draft in [(number, 1), (1, number)] {
+                let name = draft_name(3, draft);
+                assert_eq!(parse_draft(name.as_bytes()), None, "{name}");
+            }
+        }
+        let files = SeatFiles {
+            leases: vec![GENERATION_MAX],
+            ..SeatFiles::default()
+        };
+        assert_eq!(files.next(), GENERATION_MAX + 1, "the next one fits");
+    }
 }

@@ -148,6 +148,11 @@ fn the_table_of_a_file_of_before_is_read_and_kept() {
         raw.write_all_at(&version.to_le_bytes(), 8).expect("write");
         assert!(matches!(seats.try_take(3), Err(SeatsError::Foreign { .. })));
     }
+    raw.write_all_at(&VERSION.to_le_bytes(), 8).expect("write");
+    // The one after it would be no number, or one that is below all others.
+    raw.write_all_at(&u64::MAX.to_le_bytes(), 16)
+        .expect("write");
+    assert!(matches!(seats.try_take(3), Err(SeatsError::Foreign { .. })));
 }
 
 #[test]
