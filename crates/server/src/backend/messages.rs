@@ -58,7 +58,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let state = match self.state {
             State::Here => "here",
             State::Gone => "gone",
@@ -86,8 +86,14 @@ impl Message {
         text + &end
     }
 
-    /// Parses a message. None if it is not complete, or of another version.
-    fn parse(text: &str) -> Option<Message> {
+    /// Parses a message. None if it is not complete, of another version, or otherwise not as a side
+    /// writes it: it may be shown to people, and must not move their cursor.
+    pub(super) fn parse(text: &str) -> Option<Message> {
+        let message = Message::parse_loosely(text)?;
+        (message.text() == text).then_some(message)
+    }
+
+    fn parse_loosely(text: &str) -> Option<Message> {
         let (text, end) = text.strip_suffix('\n')?.rsplit_once("end ")?;
         if u64::from_str_radix(end, 16).ok()? != AppId::from_name(text).0 {
             return None;
@@ -276,6 +282,12 @@ pub(crate) mod tests {
             assert_eq!(Message::parse(&text[..len]), None, "{len}");
         }
         assert_eq!(Message::parse(&text.replacen("make", "take", 1)), None);
+        for (from, to) in [("io_1", "io\x1b[2J"), ("make", "make\x07"), (" 9 ", " +9 ")] {
+            let (text, _) = text.rsplit_once("end ").expect("it has an end");
+            let text = text.replacen(from, to, 1);
+            let text = format!("{text}end {:016x}\n", AppId::from_name(&text).0);
+            assert_eq!(Message::parse(&text), None, "{text:?}");
+        }
         let long = Message {
             body: "ü".repeat(BLOCK),
             ..message()

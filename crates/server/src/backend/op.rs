@@ -89,8 +89,14 @@ const WORDS: &[(Verb, &str)] = &[
     (Verb::Bye, "bye"),
 ];
 
-/// The most bytes that one operation reads or writes, and the longest time in ms that one takes.
+/// The most bytes that one operation reads or writes.
 const LEN_MAX: u64 = 1 << 20;
+/// The longest time that one operation may be told to take, in ms.
+const MS_MAX: u64 = 10_000;
+/// The most records that one operation appends.
+const RECORDS_MAX: u64 = 10_000;
+/// Counts and sizes in answers are below this, so that a few of them can be added.
+const NUMBER_MAX: u64 = 1 << 60;
 /// Offsets in files are below this.
 const AT_MAX: u64 = 1 << 62;
 /// The longest name, in bytes.
@@ -170,7 +176,7 @@ impl Op {
     }
 
     /// Parses an operation. None for what no honest side sends: a name could lead out of the
-    /// folder, or a length fill the disk.
+    /// folder, a length fill the disk, or a time keep this side for long.
     pub(crate) fn parse(line: &str) -> Option<Op> {
         let mut words = line.split(' ');
         let word = words.next()?;
@@ -182,8 +188,13 @@ impl Op {
             let found = words.next()?.parse::<u64>().ok()?;
             (found <= max).then_some(found)
         };
-        let (at, len, fill) = (number(AT_MAX)?, number(LEN_MAX)?, number(255)?);
-        words.next().is_none().then_some(Op {
+        let (at_max, len_max) = match verb {
+            Verb::Churn | Verb::Watch => (AT_MAX, MS_MAX),
+            Verb::Append => (RECORDS_MAX, LEN_MAX),
+            _ => (AT_MAX, LEN_MAX),
+        };
+        let (at, len, fill) = (number(at_max)?, number(len_max)?, number(255)?);
+        let op = Op {
             verb,
             file,
             name,
@@ -191,7 +202,8 @@ impl Op {
             at,
             len,
             fill: fill as u8,
-        })
+        };
+        (op.text() == line).then_some(op)
     }
 }
 
@@ -260,18 +272,21 @@ impl Answer {
         text
     }
 
+    /// Parses an answer. None for what no honest side sends.
     pub(crate) fn parse(line: &str) -> Option<Answer> {
         let mut parts = line.split('|');
         let mut words = parts.next()?.split(' ');
         let errno = words.next()?.parse().ok()?;
         let mut number = || words.next()?.parse().ok();
-        Some(Answer {
+        let answer = Answer {
             errno,
             number: number()?,
             other: number()?,
             inode: number()?,
             names: parts.map(str::to_owned).collect(),
-        })
+        };
+        let bounded = answer.number.max(answer.other) < NUMBER_MAX;
+        (bounded && answer.text() == line).then_some(answer)
     }
 }
 
@@ -287,7 +302,7 @@ mod tests {
         }
         let answer = Answer {
             errno: libc::ENOENT,
-            number: u64::MAX,
+            number: NUMBER_MAX - 1,
             other: 256,
             inode: 4,
             names: vec!["a b".into(), "c".into()],
@@ -313,10 +328,31 @@ mod tests {
             "write 0 - - 9999999999999999999 1 0",
             "write 256 - - 0 1 0",
             "make 0 t-a - 0 0 0 0",
+            "make 0 t-a - 0 0 00",
+            "make +0 t-a - 0 0 0",
+            "churn 0 t-a t-b 0 10001 0",
+            "watch 0 t-a - 0 10001 0",
+            "append 0 t-a - 10001 64 0",
             "dance 0 t-a - 0 0 0",
             &long,
         ] {
             assert_eq!(Op::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_hostile_line_is_no_answer() {
+        for line in [
+            "",
+            "0 0 0",
+            "0 0 0 0 0",
+            "0 +1 0 0",
+            "0 01 0 0",
+            "0 1152921504606846976 0 0",
+            "0 0 1152921504606846976 0",
+            "0 0 0 0|a\x1b[2J",
+        ] {
+            assert_eq!(Answer::parse(line), None, "{line}");
         }
     }
 }
