@@ -257,6 +257,8 @@ fn cut(name: &mut String) {
         len -= 1;
     }
     name.truncate(len);
+    // It may have been as long as a process's environment.
+    name.shrink_to_fit();
 }
 
 impl Core {
@@ -397,6 +399,13 @@ mod tests {
         charges.charged((7, None), 1, service(10));
         let it = charges.take_delta((7, None), 1, 5);
         assert_eq!((it.elsewhere.device_ns, it.here_ns), (0, 10));
+    }
+
+    #[test]
+    fn a_name_that_is_cut_gives_its_memory_back() {
+        let mut name = "é".repeat(1 << 16);
+        cut(&mut name);
+        assert_eq!((name.len(), name.capacity()), (NAME_MAX - 1, NAME_MAX - 1));
     }
 
     #[test]
