@@ -1,5 +1,5 @@
 """The channel between nodes (docs/protocol.md, "Between nodes"), written a second time in Python alone: the
-handshake Noise_NKpsk0_25519_AESGCM_SHA256 and its records. Slow, and its times depend on its keys: for suites
+handshake Noise_NKpsk0_25519_AESGCM_SHA256 and its records, and how a ticket is asked for. Slow, and its times depend on its keys: for suites
 that attack a forwarder, and for nothing else.
 """
 import base64
@@ -10,7 +10,7 @@ import pathlib
 import struct
 
 PRIME = 2**255 - 19
-ASKS, ANSWERS, REFUSES, CONFIRMS = 1, 2, 3, 4
+ASKS, ANSWERS, REFUSES, CONFIRMS, ASKS_TICKET, GIVES_TICKET = 1, 2, 3, 4, 5, 6
 OFF, INTEGRITY, ON = 0, 1, 2
 
 
@@ -212,6 +212,36 @@ class Handshake:
             last = hmac.digest(key, last + bytes([number]), "sha256")
             made.append(last)
         return made
+
+
+class Asking(Handshake):
+    """The client's side where it asks for a ticket: a credential of munge, and the key that it carries."""
+
+    def __init__(self, credential, key):
+        self.hash = self.chain = b"Noise_NNpsk0_25519_AESGCM_SHA256"
+        self.private = os.urandom(32)
+        self.mix_hash(b"TGC1\x01" + bytes([ASKS_TICKET]) + credential)
+        self.chain, mixed, key = self.derive(key, 3)
+        self.mix_hash(mixed)
+        self.cipher = AesGcm(key)
+        own = public_of(self.private)
+        self.mix_hash(own)
+        self.mix_key(own)
+        tag = self.cipher.seal(0, b"", self.hash)
+        self.mix_hash(tag)
+        content = credential + own + tag
+        self.greeting = b"TGC1\x01" + bytes([ASKS_TICKET]) + struct.pack("<H", len(content)) + content
+
+    def finish(self, answer):
+        """Takes the forwarder's greeting. The ticket's life in ms, and its text."""
+        kind, content = answer[5], answer[8:]
+        if kind != GIVES_TICKET:
+            raise Unproved(f"refused: {answer[5:].hex()}")
+        self.mix_hash(content[:32])
+        self.mix_key(content[:32])
+        self.mix_key(multiply(self.private, content[:32]))
+        given = self.cipher.open(0, content[32:], self.hash)
+        return struct.unpack("<Q", given[:8])[0], given[8:]
 
 
 class Channel:

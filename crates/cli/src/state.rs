@@ -29,6 +29,13 @@ pub struct ClientFile {
     /// Where a mount of root is that gives its users tickets, for TCP without a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tickets: Option<PathBuf>,
+    /// Whether munge vouches for the user, for TCP without a secret: `on`, `off`, or the socket of
+    /// this node's munged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub munge: Option<String>,
+    /// With `munge`, the user as whom the forwarders run, by number. Default: root, 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub munge_uid: Option<u32>,
     /// The least protection of what clients and forwarders send each other over TCP: `on`,
     /// `integrity` or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_client::wire::{CHUNK_MIN, PAYLOAD_LIMIT, Pipelining};
-use tidegate_client::{Client, Encryption, Options};
+use tidegate_client::{Client, Encryption, Munge, Options};
 
 /// Beside `client.toml`.
 const NAMES: &str = "applications";
@@ -38,6 +38,13 @@ pub struct Target {
     /// File with a secret, for TCP
     #[arg(long, value_name = "FILE", global = true)]
     secret_file: Option<PathBuf>,
+    /// Without a secret, have munge vouch for this user, for TCP: on, off, or the socket of this
+    /// node's munged
+    #[arg(long, value_name = "HOW", global = true, env = "TIDEGATE_MUNGE")]
+    munge: Option<String>,
+    /// With --munge, the user as whom the forwarders run; by default root, 0
+    #[arg(long, value_name = "UID", global = true)]
+    munge_uid: Option<u32>,
     /// The least protection of what is sent over TCP: on, integrity or off
     #[arg(long, value_name = "HOW", global = true, value_parser = ["on", "integrity", "off"])]
     encryption: Option<String>,
@@ -80,6 +87,10 @@ impl Target {
             found.secret_file.clone_from(&self.secret_file);
             found.tickets = None;
         }
+        if self.munge.is_some() {
+            found.munge.clone_from(&self.munge);
+        }
+        found.munge_uid = self.munge_uid.or(found.munge_uid);
         if self.encryption.is_some() {
             found.encryption.clone_from(&self.encryption);
         }
@@ -151,6 +162,21 @@ fn pipeline(options: &mut Options, found: &ClientFile) -> Result<(), Fail> {
     Ok(())
 }
 
+/// How munge vouches for this user, if the file wants that.
+fn munge(found: &ClientFile) -> Result<Option<Munge>, Fail> {
+    let socket = match found.munge.as_deref() {
+        None | Some("off") => return Ok(None),
+        Some("on") => None,
+        Some(socket) if socket.starts_with('/') => Some(PathBuf::from(socket)),
+        Some(other) => {
+            return Err(Fail::usage(format!(
+                "munge = \"{other}\" must be on, off, or the path of munged's socket"
+            )));
+        }
+    };
+    Ok(Some(Munge::new(found.munge_uid.unwrap_or(0), socket)))
+}
+
 /// Connects a client to these forwarders, whose calls end after `limit`; None: the client's own
 /// timeout.
 pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client>, Fail> {
@@ -158,6 +184,7 @@ pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client
     options.timeout = limit.unwrap_or(options.timeout);
     options.secret_file.clone_from(&found.secret_file);
     options.tickets.clone_from(&found.tickets);
+    options.munge = munge(found)?;
     if let Some(name) = &found.encryption {
         options.encryption = Encryption::from_name(name).ok_or_else(|| {
             let names = Encryption::ALL.map(Encryption::name).join(", ");

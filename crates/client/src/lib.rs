@@ -16,8 +16,10 @@ mod driver;
 pub mod fs;
 mod fuse_mounts;
 pub mod list;
+mod munge;
 mod options;
 pub mod shortcut;
+mod signals;
 mod ticket;
 
 pub use self::core::Application;
@@ -31,6 +33,7 @@ pub use application::{
 pub use bytes::Bytes;
 pub use collective::Collective;
 pub use fuse_mounts::{FuseMount, fuse_mounts};
+pub use munge::Munge;
 pub use options::EmbeddedOptions;
 pub use tidegate_net::Encryption;
 pub use tidegate_wire as wire;

@@ -1,6 +1,7 @@
 //! How to reach the forwarders, and why they cannot be reached.
 
 use crate::application::{application_name_from_env, job_from_env, project_from_env};
+use crate::munge::Munge;
 use crate::wire::{CHUNK_MIN, ExportId, PAYLOAD_LIMIT, Pipeline, Pipelining};
 use rustix::fd::OwnedFd;
 use std::fmt::Write;
@@ -31,6 +32,9 @@ pub struct Options {
     /// short-lived; the client takes the next one in time. If it gets none, all calls end with
     /// `EKEYEXPIRED`, or with EIO where nobody knows whether they took effect.
     pub tickets: Option<PathBuf>,
+    /// Has munge vouch for the client's user, for TCP, where there is neither a secret nor a mount:
+    /// a forwarder gives the client tickets for that.
+    pub munge: Option<Munge>,
     /// The least protection of what the client and forwarders of other nodes send each other, where
     /// there is a secret. A forwarder may want more. Default: encrypted and authenticated.
     pub encryption: Encryption,
@@ -120,6 +124,7 @@ impl Default for Options {
             export: None,
             secret_file: None,
             tickets: None,
+            munge: None,
             encryption: Encryption::default(),
             timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(3),
@@ -314,6 +319,9 @@ pub enum ConnectError {
     /// The mount gives no ticket.
     #[error("no ticket of the mount {0}: {1}")]
     Ticket(PathBuf, std::io::Error),
+    /// No forwarder gives a ticket for what munge says.
+    #[error("no ticket by munge: {0}")]
+    Munge(std::io::Error),
     /// Nobody answers.
     #[error(
         "no forwarder answers ({0}); is it running? \

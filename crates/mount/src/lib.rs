@@ -39,7 +39,8 @@ pub struct MountOptions {
     /// The application for which everything on this mount counts; None: each program's own.
     pub application: Option<String>,
     /// How long the tickets are good by which users of root's mount reach forwarders of other nodes
-    /// past it; zero: there are none.
+    /// past it; zero: there are none. A mount of a user for whom munge vouches hands on his own
+    /// ticket, for what is left of it.
     pub ticket_life: Duration,
 }
 
@@ -53,7 +54,7 @@ pub fn mount(client: Arc<Client>, options: MountOptions) -> Result<Mounted, Moun
         error: error.into(),
     })?;
     let is_root = rustix::process::geteuid().is_root();
-    let gives = is_root && !options.ticket_life.is_zero();
+    let gives = (is_root || client.is_vouched()) && !options.ticket_life.is_zero();
     let point = std::path::absolute(&options.path).ok();
     let reached = point.filter(|_| gives);
     let reached = reached.and_then(|point| client.reached_by_tickets(&point));

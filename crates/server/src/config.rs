@@ -21,7 +21,7 @@ pub use source::Source;
 pub use tidegate_forward::share_rules as rule;
 pub use tidegate_net::{Address, Encryption, Place};
 pub use value::Value;
-pub use words::{Durability, Engine, Io, Keeper, LogLevel, Sandbox};
+pub use words::{Durability, Engine, Io, Keeper, LogLevel, Munge, Sandbox};
 
 use key::Keys;
 use keys::{DeviceKeys, LogKeys, SECTIONS, SchedulerKeys};
@@ -154,6 +154,11 @@ impl Config {
             let what = "listening on TCP needs secret_file = \"FILE\" (the same at every client), \
                         or insecure = true if everyone who can connect may read and write";
             return Err(first.wrong("listen", what));
+        }
+        if self.munge == Munge::On && self.secret_file.is_none() {
+            let what = "munge = \"on\" needs secret_file = \"FILE\", of which this forwarder makes \
+                        the tickets that it gives for credentials";
+            return Err(first.wrong("munge", what));
         }
         let advertised = self.check_advertised();
         advertised.map_err(|what| first.wrong("advertise", what))

@@ -15,6 +15,7 @@ mod rdma;
 pub mod session;
 pub mod shard;
 pub mod site_secrets;
+pub mod ticket_desk;
 mod turns;
 
 use crate::clock::Zero;
@@ -30,6 +31,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use ticket_desk::TicketDesk;
 use tidegate_forward::{ConnId, HostCounts, SlotId};
 use tidegate_net::{Encryption, Incoming, Outgoing, Poller, Waker, mailbox};
 use tidegate_sched::Time;
@@ -47,6 +49,8 @@ pub struct ConnectionPolicy {
     /// The site's secrets, of which clients of other nodes must prove a grant; None accepts every
     /// client.
     pub secrets: Option<SiteSecrets>,
+    /// Gives tickets to users for whom munge vouches, where that is wanted.
+    pub desk: Option<TicketDesk>,
     /// The least protection of what such a client and the forwarder send each other.
     pub encryption: Encryption,
     /// Whether the forwarder maps memory that clients offer to share.

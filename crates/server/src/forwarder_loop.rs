@@ -23,6 +23,7 @@ use crate::connections::acceptor::{Acceptor, NO_HELLO};
 use crate::connections::outbox::Body;
 use crate::connections::shard::{CONNS, SCAN_NS, Shard};
 use crate::connections::site_secrets::SiteSecrets;
+use crate::connections::ticket_desk::TicketDesk;
 use crate::connections::{ConnectionPolicy, Patience, Ports, ToLoop, ToShard};
 use crate::storage::{Completion, Slots, Storage};
 use admission::Admission;
@@ -68,6 +69,8 @@ pub struct Parts {
     pub policy_changes: PolicyChanges,
     /// The site's secrets, of which every TCP client must prove a grant; None accepts every client.
     pub secrets: Option<SiteSecrets>,
+    /// Gives tickets to users for whom munge vouches.
+    pub desk: Option<TicketDesk>,
     /// The least protection of what TCP clients and the forwarder send each other.
     pub encryption: Encryption,
     /// The largest payload of one frame, in bytes.
@@ -153,6 +156,7 @@ impl ForwarderLoop {
         watch(parts.storage.wake_fd(), STORAGE)?;
         let policy = Arc::new(ConnectionPolicy {
             secrets: parts.secrets,
+            desk: parts.desk,
             encryption: parts.encryption,
             shared_memory: parts.shared_memory,
             patience: parts.patience,

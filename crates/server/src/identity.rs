@@ -9,6 +9,9 @@ use tidegate_sched::AppId;
 /// 6.8).
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
+/// Most groups of a user that are asked for: as many as Linux lets a process have.
+const GROUPS_MAX: libc::c_int = 65_536;
+
 /// The memory that holds acknowledged bytes until they are synced. The forwarder's hello names it
 /// to clients. Any forwarder with the same write cache can sync such bytes. If no such forwarder is
 /// left, the bytes may be lost, and the client reports that.
@@ -106,6 +109,33 @@ pub fn uid_of(name: &str) -> Option<u32> {
 
 /// The name of the user with this number, from the system's user database.
 pub fn user_of(uid: u32) -> Option<String> {
+    with_user(uid, |name, _| name.to_str().ok().map(str::to_string))?
+}
+
+/// The groups of the user with this number, from the system's databases of users and groups. None
+/// if there is no such user, or he is in too many groups. May wait for servers of the databases.
+pub fn groups_of(uid: u32) -> Option<Vec<u32>> {
+    with_user(uid, |name, group| {
+        let mut room: libc::c_int = 64;
+        loop {
+            let mut groups = vec![0; usize::try_from(room).ok()?];
+            let mut count = room;
+            // SAFETY: the name ends with a NUL, and there is room for so many groups.
+            let all = unsafe {
+                libc::getgrouplist(name.as_ptr(), group, groups.as_mut_ptr(), &mut count)
+            };
+            if all >= 0 {
+                groups.truncate(usize::try_from(count).ok()?);
+                return Some(groups);
+            }
+            room *= 2;
+            (room <= GROUPS_MAX).then_some(())?;
+        }
+    })?
+}
+
+/// Looks at the name and the group of the user with this number.
+fn with_user<T>(uid: u32, then: impl FnOnce(&CStr, libc::gid_t) -> T) -> Option<T> {
     let mut buffer = [0 as libc::c_char; 16_384];
     let mut found = std::ptr::null_mut();
     // SAFETY: all zero is a valid passwd, which is only looked at after it was filled.
@@ -125,7 +155,7 @@ pub fn user_of(uid: u32) -> Option<String> {
     }
     // SAFETY: an entry that was found has a name, which ends with a NUL and lies in the buffer.
     let name = unsafe { CStr::from_ptr(entry.pw_name) };
-    name.to_str().ok().map(str::to_string)
+    Some(then(name, entry.pw_gid))
 }
 
 /// The hash that application names have, the same in all versions.

@@ -1,6 +1,6 @@
 //! Runs a [`Server`] as a daemon: sets up the log, the pid file and signals.
 
-use crate::config::{Config, Io, LogLevel};
+use crate::config::{Config, Io, LogLevel, Munge};
 use crate::forwarder_loop::Stop;
 use crate::pid_file::PidFile;
 use crate::rights;
@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tidegate_net::munge;
 use tracing::{Level, error, info, warn};
 
 /// How long a start may take. Trials with other forwarders may take 90 s of it. Calls to a file
@@ -42,6 +43,10 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
             std::process::exit(1);
         });
     })?;
+    if config.munge == Munge::On {
+        // The sandbox lets the usual places be read alone. An error is told by the start itself.
+        let _ = munge::Munge::load();
+    }
     let held = sandbox::confine_forwarder(config, looks);
     // Before anything is bound, so that an early signal is not lost.
     let mut signals =

@@ -14,6 +14,7 @@ use crate::clock::{Zero, wall_ns};
 use crate::config::{Address, Config, ConfigError, Encryption, Io, rules, scheduler_options};
 use crate::connections::Patience;
 use crate::connections::site_secrets::SiteSecrets;
+use crate::connections::ticket_desk::TicketDesk;
 use crate::descriptors::Descriptors;
 use crate::forwarder_loop::{ForwarderLoop, Parts, Stop};
 use crate::identity::WriteCache;
@@ -170,8 +171,7 @@ impl Server {
         let addresses: Vec<Address> = listeners.iter().map(|one| one.address().clone()).collect();
         let found = found(config, hidden.as_fd(), &addresses)?;
         let configured = (scheduler.clone(), config.shares.clone());
-        let recording = recording(config, scheduler.wall_offset_ns)?;
-        let export_id = found.export;
+        let (recording, export_id) = (recording(config, scheduler.wall_offset_ns)?, found.export);
         let (scheduler, shares) = effective(config, &scheduler, &found.texts)?;
         let mut forwarder = Forwarder::new(tidegate_forward::Config {
             export: found.export,
@@ -191,6 +191,7 @@ impl Server {
             seats: seat_setup::keeper(config, seats, (&files, export_id), shared, &fence, &notify)?,
             policy_changes: PolicyChanges::new(configured, scheduler, config.window_ms, kept),
             secrets,
+            desk: TicketDesk::start(config).map_err(StartError::system("munge = \"on\""))?,
             encryption: config.encryption,
             payload_max: config.payload_max,
             shared_memory: config.shared_memory,

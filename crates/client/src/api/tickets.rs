@@ -1,4 +1,4 @@
-//! What a mount of root needs to let each user of its node reach forwarders of other nodes.
+//! What a mount needs to let each user of its node reach forwarders of other nodes past it.
 
 use super::{Client, Errno};
 use crate::ticket::Ticket;
@@ -10,20 +10,46 @@ use tidegate_net::Secret;
 impl Client {
     /// A line for [`Options::from_text`](crate::Options::from_text), with which processes of users
     /// who cannot read this client's secret reach the same forwarders: they take tickets from the
-    /// mount at `mount`. None if this client's secret gives no tickets, or it has none.
+    /// mount at `mount`. None if this client's secret gives no tickets, or it has none and no munge
+    /// vouches for its user either.
     pub fn reached_by_tickets(&self, mount: &Path) -> Option<String> {
         let options = &self.host.options;
-        let secret = Secret::read(options.secret_file.as_ref()?).ok()?;
         let point = mount.to_str().filter(|it| !it.contains([';', '\n']))?;
-        let gives = matches!(secret.grant().role, Role::Site | Role::Mount(_));
+        let gives = match &options.secret_file {
+            Some(file) => {
+                let secret = Secret::read(file).ok()?;
+                matches!(secret.grant().role, Role::Site | Role::Mount(_))
+            }
+            None => self.is_vouched(),
+        };
         gives.then(|| options.to_text_by(Some(&format!("tickets={point}"))))
+    }
+
+    /// Whether munge vouches for this client's user. Then it hands its own ticket on.
+    pub fn is_vouched(&self) -> bool {
+        let options = &self.host.options;
+        options.secret_file.is_none() && options.tickets.is_none() && options.munge.is_some()
+    }
+
+    /// The ticket that this client shows itself, for other processes of its user.
+    fn own_ticket(&self, user: &Caller) -> Result<Vec<u8>, Errno> {
+        let ticket = self.host.tickets.as_ref().and_then(|it| it.hand_on());
+        let ticket = ticket.ok_or(Errno::KEYEXPIRED)?;
+        match ticket.secret.grant().role {
+            Role::User { uid, .. } if uid == user.uid => ticket.encode().ok_or(Errno::MSGSIZE),
+            _ => Err(Errno::PERM),
+        }
     }
 
     /// A ticket for a user of this node, as the answer to
     /// [`shortcut::TICKET`](crate::shortcut::TICKET): with it a process acts as that user at all
     /// forwarders, for as long as `life`. EPERM for root, and if this client's secret gives no
-    /// tickets, or none to this user; ENOTTY if it has none; EKEYEXPIRED if that has expired.
+    /// tickets, or none to this user; ENOTTY if it has none; EKEYEXPIRED if that has expired. Where
+    /// munge vouches for this client's user, it is the client's own, and EPERM for any other user.
     pub fn ticket_for(&self, user: Caller, life: Duration) -> Result<Vec<u8>, Errno> {
+        if self.is_vouched() {
+            return self.own_ticket(&user);
+        }
         let file = self.host.options.secret_file.as_ref();
         // As at each connection, so that a new secret is followed.
         let secret = Secret::read(file.ok_or(Errno::NOTTY)?).map_err(|_| Errno::ACCES)?;

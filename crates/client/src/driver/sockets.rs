@@ -56,6 +56,14 @@ pub(crate) enum Origin {
 }
 
 impl Proof {
+    /// The tickets that it shows, if it shows some.
+    pub(crate) fn tickets(&self) -> Option<Arc<Tickets>> {
+        match &self.origin {
+            Origin::File(_) => None,
+            Origin::Tickets(tickets) => Some(Arc::clone(tickets)),
+        }
+    }
+
     /// A new connection will need it. Whoever changes the secret of the site writes it into the
     /// same file.
     fn read_again(&mut self) {

@@ -100,6 +100,7 @@ impl Host {
         let dialers: Result<Vec<Dialer>, _> = options.forwarders.iter().map(dialer).collect();
         let dialers = dialers?;
         let proof = proof(options, &dialers, core.asks)?;
+        let tickets = proof.as_ref().and_then(Proof::tickets);
         prepare_fabric(options, &dialers)?;
         let arena = arena(options);
         let reaches_memory = |dialer: &Dialer| dialer.address().reaches_memory();
@@ -124,6 +125,7 @@ impl Host {
             root: Attr::default(),
             reached: String::new(),
             options: options.clone(),
+            tickets,
             left_out: Vec::new(),
             app: app_id(&options.application),
             timeout: options.timeout,
@@ -276,13 +278,18 @@ fn proof(options: &Options, dialers: &[Dialer], asks: bool) -> Result<Option<Pro
         },
         (None, Some(mount)) if dialers.iter().any(|it| it.address().is_remote()) => {
             let (from, place) = (mount.clone(), options.embedded.place);
-            let tickets = Tickets::begin(Box::new(move || Ticket::take(&from, place)));
+            let tickets = Tickets::begin(Box::new(move || Ticket::take(&from, place)), false);
             let tickets = tickets.map_err(|error| ConnectError::Ticket(mount.clone(), error))?;
-            let tickets = Arc::new(tickets);
-            if !asks {
-                tickets.keep(options.embedded.thread_begins)?;
-            }
-            Origin::Tickets(tickets)
+            Origin::Tickets(kept(tickets, options, asks)?)
+        }
+        (None, None) if dialers.iter().any(|it| it.address().is_remote()) => {
+            let Some(munge) = options.munge.clone() else {
+                return Ok(None);
+            };
+            let addresses: Vec<Address> = dialers.iter().map(|it| it.address().clone()).collect();
+            let limit = options.connect_timeout;
+            let tickets = Tickets::begin(Box::new(move || munge.ticket(&addresses, limit)), true);
+            Origin::Tickets(kept(tickets.map_err(ConnectError::Munge)?, options, asks)?)
         }
         _ => return Ok(None),
     };
@@ -290,6 +297,15 @@ fn proof(options: &Options, dialers: &[Dialer], asks: bool) -> Result<Option<Pro
         origin,
         encryption: options.encryption,
     }))
+}
+
+/// Tickets that are taken for as long as the client is there.
+fn kept(tickets: Tickets, options: &Options, asks: bool) -> std::io::Result<Arc<Tickets>> {
+    let tickets = Arc::new(tickets);
+    if !asks {
+        tickets.keep(options.embedded.thread_begins)?;
+    }
+    Ok(tickets)
 }
 
 /// Prepares libfabric for its addresses, before the time to connect begins.

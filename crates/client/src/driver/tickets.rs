@@ -22,6 +22,8 @@ type Source = Box<dyn Fn() -> io::Result<Ticket> + Send + Sync>;
 /// See the head of the file.
 pub(crate) struct Tickets {
     source: Source,
+    /// The client waits for the next ticket for as long as it takes: nobody else serves it.
+    waits: bool,
     kept: Mutex<Kept>,
     /// Signalled when the thread has something to do.
     due: Condvar,
@@ -65,12 +67,14 @@ impl Kept {
 }
 
 impl Tickets {
-    /// Takes the first ticket.
-    pub(crate) fn begin(source: Source) -> io::Result<Tickets> {
+    /// Takes the first ticket. With `waits`, a client without a ticket waits for one; else it has
+    /// come to its end.
+    pub(crate) fn begin(source: Source, waits: bool) -> io::Result<Tickets> {
         let begun = Instant::now();
         let first = source()?;
         Ok(Tickets {
             source,
+            waits,
             kept: Mutex::new(Kept::of(first, 1, begun)),
             due: Condvar::new(),
         })
@@ -127,9 +131,18 @@ impl Tickets {
         let kept = self.kept();
         match (kept.ends > Instant::now(), kept.failed) {
             (true, _) => Ok((Arc::clone(&kept.secret), kept.number)),
-            (false, false) => Err(NoTicket::Waits),
-            (false, true) => Err(NoTicket::Ended),
+            (false, failed) if self.waits || !failed => Err(NoTicket::Waits),
+            (false, _) => Err(NoTicket::Ended),
         }
+    }
+
+    /// The ticket to show now, for another process of the same user, if it is good for a while.
+    pub(crate) fn hand_on(&self) -> Option<Ticket> {
+        let kept = self.kept();
+        let life = kept.ends.saturating_duration_since(Instant::now());
+        let text = (!life.is_zero()).then(|| kept.secret.to_text())?;
+        let secret = Secret::of_text(text.trim_ascii_end().as_bytes()).ok()?;
+        Some(Ticket { secret, life })
     }
 
     /// A forwarder has refused the ticket of this number. The error says that no other will do.
@@ -138,12 +151,14 @@ impl Tickets {
         if number > kept.refused.0 {
             kept.refused = (number, kept.refused.1 + 1);
         }
-        if number == kept.number {
+        // Who waits for one that is taken does not ask for one after another meanwhile.
+        let enough = self.waits && kept.refused.1 > REFUSED_MAX;
+        if number == kept.number && !enough {
             let now = Instant::now();
             (kept.ends, kept.renew) = (now, now);
             self.due.notify_one();
         }
-        match kept.refused.1 >= REFUSED_MAX {
+        match kept.refused.1 >= REFUSED_MAX && !self.waits {
             true => Err(NoTicket::Ended),
             false => Ok(()),
         }

@@ -131,7 +131,11 @@ impl Forwarders for ClientForwarders {
     }
 
     fn reached(&self) -> Option<&str> {
-        Some(self.client.reached())
+        match self.client.is_vouched() {
+            // It has no secret, and its own ticket is no text to keep.
+            true => self.tickets.as_ref().map(|tickets| &*tickets.reached),
+            false => Some(self.client.reached()),
+        }
     }
 
     fn reached_by_user(&self) -> Option<&str> {

@@ -2,11 +2,12 @@
 //! meaning. All else follows from it: the fields, the reader, the flags of `tidegate serve` and
 //! `tidegate up`, and the reference in docs/configuration.md.
 
+use super::Sandbox;
 use super::key::{Key, Keys, describe, keys};
 use super::row::{Command, must, or};
 use super::source::Section;
 use super::value::{Job, Name, Nanoseconds};
-use super::{Address, ConfigError, Durability, Engine, Faults, Io, Keeper, LogLevel, Sandbox};
+use super::{Address, ConfigError, Durability, Engine, Faults, Io, Keeper, LogLevel, Munge};
 use std::path::PathBuf;
 use tidegate_device::DeviceOptions;
 use tidegate_forward::CLIENTS_MAX;
@@ -83,6 +84,14 @@ keys! {
         /// all once both have proved who they are (`off`, for closed networks). If a client asks
         /// for more, it gets it
         encryption: Encryption = or(Encryption::On);
+
+        /// Whether ordinary users of other nodes that have this cluster's munge key get tickets by
+        /// it (`on`), at addresses of TCP: then they need neither a secret nor a mount of root's
+        /// ([munge](#munge)). Needs `secret_file`, and munged on this node
+        munge: Munge = or(Munge::Off).flag("--munge on|off", SERVE);
+
+        /// Socket of this node's munged, if it is not the one that MUNGE's library knows
+        munge_socket: Option<PathBuf> = or(None);
 
         /// TCP without a secret: whoever can connect reads and writes, as any user that he names.
         /// For closed test networks

@@ -72,6 +72,16 @@ words! {
         Off = "off",
     }
 
+    /// Whether clients of other nodes may have munge vouch for their users.
+    #[derive(Default)]
+    pub enum Munge {
+        /// They need a secret or a ticket.
+        #[default]
+        Off = "off",
+        /// A credential of munge gets them a ticket.
+        On = "on",
+    }
+
     /// How much is logged.
     #[derive(Default)]
     #[allow(missing_docs, reason = "the names of the levels say it")]

@@ -14,7 +14,7 @@ fn tickets(fails: &Arc<AtomicBool>) -> Arc<Tickets> {
         true => Err(io::Error::other("gone")),
         false => Ok(ticket(HOUR)),
     };
-    Arc::new(Tickets::begin(Box::new(source)).expect("the first one comes"))
+    Arc::new(Tickets::begin(Box::new(source), false).expect("the first one comes"))
 }
 
 /// Waits until that holds, which the thread makes true.
@@ -74,6 +74,46 @@ fn where_none_comes_the_last_one_is_shown_to_its_end() {
     // The mount may come back in between.
     fails.store(false, Ordering::Relaxed);
     until(|| number(&tickets) == Ok(2));
+    tickets.end();
+    until(|| Arc::strong_count(&tickets) == 1);
+}
+
+#[test]
+fn where_nobody_else_serves_it_a_client_waits_for_a_ticket() {
+    let fails = Arc::new(AtomicBool::new(false));
+    let source = {
+        let fails = Arc::clone(&fails);
+        move || match fails.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("gone")),
+            false => Ok(ticket(HOUR)),
+        }
+    };
+    let tickets = Tickets::begin(Box::new(source), true).expect("the first one comes");
+    let tickets = Arc::new(tickets);
+    let handed = tickets.hand_on().expect("it is good");
+    let (shown, _) = tickets.current().expect("it is good");
+    assert_eq!(handed.secret.to_text(), shown.to_text());
+    assert!(handed.life < HOUR);
+    fails.store(true, Ordering::Relaxed);
+    {
+        let mut kept = tickets.kept();
+        (kept.ends, kept.renew) = (Instant::now(), Instant::now());
+    }
+    tickets.keep(None).expect("a thread");
+    until(|| tickets.kept().failed);
+    assert_eq!(number(&tickets), Err(NoTicket::Waits));
+    assert!(tickets.hand_on().is_none());
+    fails.store(false, Ordering::Relaxed);
+    until(|| number(&tickets) == Ok(2));
+    // However many are refused, it goes on; and asks no more than it must.
+    for refused in 2..=4 {
+        assert_eq!(tickets.refused(refused), Ok(()));
+        until(|| number(&tickets) == Ok(refused + 1));
+    }
+    for _ in 0..3 {
+        assert_eq!(tickets.refused(5), Ok(()));
+        assert_eq!(number(&tickets), Ok(5));
+    }
     tickets.end();
     until(|| Arc::strong_count(&tickets) == 1);
 }

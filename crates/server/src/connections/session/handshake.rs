@@ -38,6 +38,17 @@ impl Session {
             };
         }
         let policy = &sink.policy;
+        if greeting.credential().is_some() {
+            let asked = match (&policy.secrets, &policy.desk) {
+                (Some(secrets), Some(desk)) => {
+                    let valid = secrets.valid(sink.now);
+                    desk.ask(&self.stream, &self.whose, greeting, valid)
+                }
+                _ => Err(Refusal::NoMunge),
+            };
+            // The desk answers, and the client ends the connection; or the time for a hello does.
+            return asked.or_else(|refusal| self.turn_away(refusal));
+        }
         let accepted = match &policy.secrets {
             Some(secrets) => {
                 let valid = secrets.valid(sink.now);

@@ -1,0 +1,218 @@
+//! Tickets by munge, for a client whose user has no secret and whose node has no mount of root's:
+//! munged of this node vouches for the user, and a forwarder gives a ticket for that.
+
+use crate::signals::SignalGuard;
+use crate::ticket::Ticket;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::{Duration, Instant};
+use tidegate_net::{Address, Asking, Carried, Greeting, HandshakeError, Place, munge};
+
+/// How long a forwarder's node may take to take a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// How long munged may take; the library itself tries for longer.
+const MUNGED_MAX: Duration = Duration::from_secs(5);
+/// How long a forwarder may take to answer. It asks its own munged.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// Pause before asking again where no forwarder answers.
+const PAUSE: Duration = Duration::from_millis(250);
+/// The longest time for which they are asked again.
+const LIMIT_MAX: Duration = Duration::from_secs(86_400);
+
+/// How a client has munge vouch for its user.
+#[derive(Clone, Debug)]
+pub struct Munge {
+    /// The user as whom the forwarders run, who alone can read what this one's munged makes.
+    forwarders: u32,
+    /// munged's socket; None: the usual one.
+    socket: Option<PathBuf>,
+    /// A value and no call, so that only programs that make one carry what it needs: the short-cut
+    /// is loaded into every process, and gets its tickets from a mount.
+    ask: fn(&Munge, &[Address], Duration) -> io::Result<Ticket>,
+}
+
+impl Munge {
+    /// For forwarders that run as the user `forwarders`, which is 0 for those of root. `socket` is
+    /// that of this node's munged; None: the one that MUNGE's library knows.
+    pub fn new(forwarders: u32, socket: Option<PathBuf>) -> Munge {
+        Munge {
+            forwarders,
+            socket,
+            ask,
+        }
+    }
+
+    /// Gets a ticket of one of the forwarders at these addresses. Waits for some seconds for each
+    /// of them, at most; tries again for as long as `limit` where none answers.
+    pub(crate) fn ticket(&self, addresses: &[Address], limit: Duration) -> io::Result<Ticket> {
+        (self.ask)(self, addresses, limit)
+    }
+
+    /// A credential that carries this.
+    fn credential(&self, carried: Vec<u8>) -> io::Result<String> {
+        let (sender, receiver) = sync_channel(1);
+        let (forwarders, socket) = (self.forwarders, self.socket.clone());
+        let make = move || {
+            let library = munge::Munge::load();
+            let made = library.and_then(|it| it.encode(socket.as_deref(), forwarders, &carried));
+            // Nobody waits any more where it took too long.
+            let _ = sender.send(made);
+        };
+        let guard = SignalGuard::begin();
+        let thread = thread::Builder::new().name("tidegate-munge".to_string());
+        thread.spawn(make)?;
+        drop(guard);
+        match receiver.recv_timeout(MUNGED_MAX) {
+            Ok(made) => made.map_err(io::Error::other),
+            Err(_) => Err(io::Error::other("munged of this node does not answer")),
+        }
+    }
+}
+
+/// Asks them again and again while none answers.
+fn ask(munge: &Munge, addresses: &[Address], limit: Duration) -> io::Result<Ticket> {
+    let until = Instant::now() + limit.min(LIMIT_MAX);
+    loop {
+        match ask_each(munge, addresses) {
+            // What a forwarder or munged has said is no error of the system's.
+            Err(error) if error.kind() != ErrorKind::Other && Instant::now() + PAUSE < until => {
+                thread::sleep(PAUSE);
+            }
+            asked => return asked,
+        }
+    }
+}
+
+/// Asks one after another until one gives a ticket. The error is that of a forwarder that has
+/// answered, if one has.
+fn ask_each(munge: &Munge, addresses: &[Address]) -> io::Result<Ticket> {
+    let mut failed = io::Error::other(
+        "only forwarders at addresses of TCP (tcp:HOST:PORT) take credentials of munge",
+    );
+    let mut answered = false;
+    for address in addresses.iter().filter(|it| it.provider.is_none()) {
+        let Place::Tcp(host_port) = &address.place else {
+            continue;
+        };
+        let error = match connect(host_port) {
+            Ok(stream) => match ask_one(munge, stream) {
+                Ok(ticket) => return Ok(ticket),
+                Err(error) => error,
+            },
+            Err(_) if answered => continue,
+            Err(error) => {
+                failed = about(address, &error);
+                continue;
+            }
+        };
+        if !answered {
+            (failed, answered) = (about(address, &error), true);
+        }
+    }
+    Err(failed)
+}
+
+fn about(address: &Address, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{address}: {error}"))
+}
+
+fn connect(host_port: &str) -> io::Result<TcpStream> {
+    let mut failed = io::Error::from(ErrorKind::AddrNotAvailable);
+    for address in host_port.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_MAX) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn ask_one(munge: &Munge, mut stream: TcpStream) -> io::Result<Ticket> {
+    let carried = Carried::new(stream.peer_addr()?)?;
+    let credential = munge.credential(carried.to_bytes())?;
+    let (asking, greeting) = Asking::begin(&credential, &carried)
+        .ok_or_else(|| io::Error::other("munged makes credentials that no forwarder takes"))?;
+    stream.set_write_timeout(Some(ANSWER_MAX))?;
+    stream.write_all(&greeting.to_bytes())?;
+    let until = Instant::now() + ANSWER_MAX;
+    let answer = Greeting::read(&mut Until { stream, until }).map_err(|error| {
+        let silent = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+        match silent {
+            true => io::Error::other("it does not answer; does its munged?"),
+            false => error,
+        }
+    })?;
+    match asking.finish(&answer) {
+        Ok((secret, life)) => Ok(Ticket { secret, life }),
+        Err(error @ HandshakeError::Refused(_)) => Err(io::Error::other(error)),
+        Err(_) => Err(io::Error::other(
+            "it could not read the credential of munge",
+        )),
+    }
+}
+
+/// A stream from which is read until a time.
+struct Until {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Read for Until {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(into)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn munge() -> Munge {
+        Munge::new(0, Some("/nonexistent/munged".into()))
+    }
+
+    fn said(addresses: &[Address]) -> String {
+        let error = munge()
+            .ticket(addresses, Duration::ZERO)
+            .err()
+            .expect("no ticket");
+        error.to_string()
+    }
+
+    #[test]
+    fn why_there_is_no_ticket_is_said() {
+        let unix = Address::unix("/run/a.sock");
+        assert!(said(&[]).contains("at addresses of TCP"));
+        assert!(said(std::slice::from_ref(&unix)).contains("at addresses of TCP"));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("it has one");
+        drop(listener);
+        let nobody = Address::tcp(at.to_string());
+        let heard = said(&[unix.clone(), nobody.clone()]);
+        assert!(
+            heard.starts_with(&format!("tcp:{at}: ")) && heard.contains("refused"),
+            "{heard}"
+        );
+        // One that is there says more than one that is not.
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let here = listener.local_addr().expect("it has one");
+        for list in [
+            [Address::tcp(here.to_string()), nobody.clone()],
+            [nobody, Address::tcp(here.to_string())],
+        ] {
+            let heard = said(&list);
+            assert!(heard.starts_with(&format!("tcp:{here}: ")), "{heard}");
+            assert!(heard.contains("munge"), "{heard}");
+        }
+    }
+}
