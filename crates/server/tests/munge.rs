@@ -76,7 +76,7 @@ fn a_munged_that_hangs_keeps_nobody_else_waiting() {
         let wait = std::time::Duration::from_millis(100);
         stream.set_read_timeout(Some(wait)).expect("a socket");
         let answer = Greeting::read(&mut stream).ok()?;
-        Some(asking.finish(&answer).err().expect("no ticket"))
+        Some(asking.finish(&answer).expect_err("no ticket"))
     });
     let early = early.find_map(|answer| answer).expect("it has no end");
     assert_eq!(early, HandshakeError::Refused(Refusal::Munged));
