@@ -58,6 +58,10 @@ class Backend:
     def restart_part(self):
         """Starts it again."""
 
+    def verdict(self):
+        """What its own log says of names that are back, in words; empty for nothing."""
+        return ""
+
     def fill(self):
         """No more room."""
         raise Failed("this back end cannot be filled")
@@ -258,12 +262,13 @@ class Gluster(Backend):
     small files 20. io-cache: ordinary reads 20, direct ones none. The timeouts: names, link counts and
     modes 20. gid-timeout: groups of one caller for another. post-op-delay-secs: sizes from before a
     brick's restart, and each write takes 1 s where another mount wrote before. use-anonymous-inode:
-    removed names that stay on a brick that was away (`part_returns` shows both). read-ahead, readdir-ahead, open-behind: none.
+    removed names that stay on a brick that was away (`part_returns` shows both). heal-timeout: removed
+    names that are back on all bricks (`removed_stay_away`; a site's 60 would make checks wait). read-ahead, readdir-ahead, open-behind: none.
     """
     settings = {"network.remote-dio": "enable", "performance.stat-prefetch": "off",
                 "performance.write-behind": "off", "performance.quick-read": "off",
                 "performance.io-cache": "off", "cluster.post-op-delay-secs": 0,
-                "cluster.use-anonymous-inode": "off"}
+                "cluster.use-anonymous-inode": "off", "cluster.heal-timeout": 5}
     fresh = ["attribute-timeout=0", "entry-timeout=0", "negative-timeout=0", "gid-timeout=0"]
 
     def __init__(self, world, form="rep3", cached=True, documented=True, settings=None, ping_s=10, **_):
@@ -330,6 +335,28 @@ class Gluster(Backend):
     def empty(self):
         self.set("storage.reserve", 1)
         self.filled = False
+
+    def refuse_names(self, folder, on=True):
+        """All bricks but the last refuse new names in a folder of the volume, as bricks without room do."""
+        for number in range(GLUSTER_FORMS[self.form][1] - 1):
+            self.store.run("chattr", "+i" if on else "-i", f"{self.dir}/brick{number}/{folder}")
+
+    def verdict(self):
+        """Folders that were healed by making each name that any brick had: removed names may be back in
+        them, through whatever mount."""
+        merged, log = [], f"{self.dir}/var/log/glusterfs/glustershd.log"
+        for line in open(log, errors="replace") if os.path.exists(log) else []:
+            if "entry selfheal on " in line and "sources= " in line:
+                folder = line.split("selfheal on ")[1].split(".")[0]
+                at = f"{self.dir}/brick0/.glusterfs/{folder[:2]}/{folder[2:4]}/{folder}"
+                merged.append(os.path.basename(os.readlink(at)) if os.path.islink(at) else folder)
+        return f"folders that GlusterFS merged: {' '.join(merged) or 'none'}"
+
+    def is_healed(self):
+        """Whether all bricks are there and have told each other what they missed."""
+        text = self.volume("heal", "v", "info")
+        counts = [line.split(": ")[1] for line in text.splitlines() if line.startswith("Number of entries")]
+        return counts == ["0"] * GLUSTER_FORMS[self.form][1]
 
     def bricks(self):
         return sorted(self.store.pids_of("glusterfsd"))

@@ -6,13 +6,15 @@ import random
 import sys
 import time
 
-from nodes import Failed
+from nodes import Failed, until
 from registry import DISTRIBUTED, check
 
 # Seconds of the loop, between two faults, and the longest pause that is documented for a program.
 LOOP_S = int(os.environ.get("FAULT_LOOP_S", "1800"))
 EVERY_S = int(os.environ.get("FAULT_EVERY_S", "20"))
 PAUSE_MAX_S = float(os.environ.get("PAUSE_MAX_S", "60"))
+# How long bricks may take to tell each other what they missed, on a machine that is busy.
+HEALED_S = 60
 
 
 def process_kill(c, chance):
@@ -117,9 +119,12 @@ def fault_loop(c):
         kind, started = kinds[turn % len(kinds)], time.monotonic()
         turn += 1
         print(f"     {time.strftime('%H:%M:%S')} {kind.__name__}", flush=True)
-        for pause in kind(c, chance):
-            look(workers, pause)
-        look(workers, max(2, EVERY_S - (time.monotonic() - started)))
+        try:
+            for pause in kind(c, chance):
+                look(workers, pause)
+            look(workers, max(2, EVERY_S - (time.monotonic() - started)))
+        except Failed as failed:
+            raise Failed(f"{failed}\n{c.backend.verdict()}") from None
     told, said = end_workers(c, workers, folder, stop)
     said = f"seed {c.seed}, {turn} faults, {said}, bound {PAUSE_MAX_S:.0f} s"
     if told["longest"] > PAUSE_MAX_S:
@@ -141,6 +146,46 @@ def part_returns(c):
     look(workers, 10)       # what was healed is listed and read by the programs, too
     for own, place in zip(works, places):
         end_workers(c, own, *place)
+
+
+@check(("gluster",))
+def removed_stay_away(c):
+    """A name that most bricks refused marks its folder. Names removed there while a brick is away stay away."""
+    c.mount_bare()
+    folders = {f"{c.tide}/marked": f"{os.path.basename(c.export)}/marked",
+               f"{c.bare}/marked{c.exports}": f"marked{c.exports}"}
+    one, other = c.agent(0), c.agent(1)
+    for at, folder in folders.items():
+        one.makedirs(f"{at}/directory")
+        one.write_file(f"{at}/file", b"x")
+        c.backend.refuse_names(folder)
+        try:
+            one.mkdir(f"{at}/refused")
+        except OSError:
+            pass
+        else:
+            raise Failed(f"{at}: a name is made that most bricks refuse")
+        finally:
+            c.backend.refuse_names(folder, on=False)
+    # What comes without the settings is to be seen below, not here.
+    within(HEALED_S, c.backend.is_healed)
+    c.backend.kill_part()
+    time.sleep(2)
+    for at in folders:
+        one.rmdir(f"{at}/directory")
+        one.unlink(f"{at}/file")
+    c.backend.restart_part()
+    until("the brick that was away is healed", c.backend.is_healed, HEALED_S, 1)
+    back = {at: sorted({"directory", "file"} & set(other.listdir(at))) for at in folders}
+    if any(back.values()):
+        raise Failed(f"removed names are back: {back}\n{c.backend.verdict()}")
+
+
+def within(seconds, holds):
+    """Waits until it holds, or so long."""
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(1)
 
 
 def start_workers(c, folder, stop):

@@ -41,7 +41,8 @@ const SETTINGS: &[Settings] = &[
                   quick-read io-cache read-ahead readdir-ahead write-behind open-behind \
                   nl-cache; do gluster volume set VOLUME performance.$o off; done; gluster \
                   volume set VOLUME cluster.post-op-delay-secs 0; gluster volume set VOLUME \
-                  cluster.use-anonymous-inode off",
+                  cluster.use-anonymous-inode off; gluster volume set VOLUME \
+                  cluster.heal-timeout 60",
         dead_node: "gluster volume set VOLUME network.ping-timeout 10; gluster volume set VOLUME \
                     server.tcp-user-timeout 10 (42 s each by default)",
         cures: &[
