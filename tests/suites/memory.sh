@@ -14,6 +14,9 @@ at_most() {
 }
 check "the program is small" at_most 12 "$TIDEGATE"
 check "the library for programs is small" at_most 2 "$(dirname "$TIDEGATE")/libtidegate_preload.so"
+# It must not stand before the client's C library, which a program may be linked with.
+names=$(nm -D --defined-only "$(dirname "$TIDEGATE")/libtidegate_preload.so" | sed -n 's/.* \(tidegate_.*\)/\1/p' | sort)
+check "it has no names of the C library" test "$names" = "$(printf 'tidegate_hint_end\ntidegate_hint_publish')"
 
 quick=(--quick)
 [ "$MODE" = quick ] || quick=()
