@@ -125,6 +125,23 @@ def test_who_has_the_lock_is_told(place):
     nothing_left(place)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes mount namespaces here")
+def test_a_set_of_a_container_is_none_of_ours(place):
+    place.folder("run").chmod(0o700)
+    script = f'mount -t tmpfs -o mode=700 none {place.state} && exec "$@"'
+    run("unshare", "-m", "sh", "-c", script, "sh", *command(place, "up", place / "data", "--forwarders", 1))
+    theirs = serving(place.state)
+    assert theirs
+    try:
+        run(*command(place, "up", place / "other", "--forwarders", 1))
+        run(*command(place, "down"))
+        assert serving(place.state) == theirs
+    finally:
+        for pid in theirs:
+            os.kill(pid, signal.SIGTERM)
+    nothing_left(place)
+
+
 def test_a_dead_mount_is_named_and_mended(place):
     mount = place.state / "mnt"
     run(*command(place, "up", place / "data", "--forwarders", 2))

@@ -3,8 +3,9 @@
 //! removed the files.
 //!
 //! The latter are known by what they run: this program, by this user, with a file of the state
-//! directory as its configuration. A descriptor of the process is opened first, so that what is
-//! read is of the process which is ended.
+//! directory as its configuration, and that is the same directory where they look. Processes in
+//! containers may have another one by the same name. A descriptor of the process is opened first,
+//! so that what is read is of the process which is ended.
 
 use crate::processes::Process;
 use crate::state::{FORWARDERS_MAX, StateDir};
@@ -63,7 +64,10 @@ fn unnamed(state: &StateDir) -> Vec<(Role, Process)> {
         return Vec::new();
     };
     let found = pids().filter_map(|pid| {
-        let does = |pid| arguments(pid).and_then(|words| role(&words, &place));
+        let does = |pid| {
+            let role = role(&arguments(pid)?, &place)?;
+            sees(pid, &place).then_some(role)
+        };
         // Most are other programs, which need no descriptor.
         does(pid)?;
         let process = Process::of_pid(pid)?;
@@ -90,6 +94,17 @@ fn parent(pid: Pid) -> Option<Pid> {
     // The name of the program stands in brackets, and may hold any.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     Pid::from_raw(fields.nth(1)?.parse().ok()?)
+}
+
+/// Whether a process finds the same directory at this path. No, if that cannot be known.
+fn sees(pid: Pid, place: &Path) -> bool {
+    let root = PathBuf::from(format!("/proc/{}/root", pid.as_raw_nonzero()));
+    let inside = place.strip_prefix("/").unwrap_or(place);
+    let id = |path: &Path| {
+        let found = std::fs::metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    id(&root.join(inside)).is_some_and(|there| id(place) == Some(there))
 }
 
 /// The arguments of a process of this user that runs this program.
@@ -144,6 +159,13 @@ fn role(arguments: &[PathBuf], place: &Path) -> Option<Role> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_sees_the_directories_of_its_own_root() {
+        let own = rustix::process::getpid();
+        assert!(sees(own, &std::env::temp_dir()));
+        assert!(!sees(own, Path::new("/nowhere")));
+    }
 
     #[test]
     fn a_process_is_known_by_the_file_that_it_serves() {
