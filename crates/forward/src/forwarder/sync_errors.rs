@@ -5,6 +5,9 @@
 //! forwarder once, at the fsync of one client. The forwarder then owes the error to every other
 //! client that has the file open here, or that has written the file through a seat that does not
 //! keep its opens: that client's next fsync of the file returns the error, once.
+//!
+//! A connection may end before the client has the answer. The client then repeats the request, by
+//! the same number, and is told again.
 
 use super::Forwarder;
 use super::ill::is_away;
@@ -29,6 +32,8 @@ pub(super) struct Unsynced {
     wrote: BTreeSet<Handle>,
     /// There were too many of those.
     wrote_more: bool,
+    /// The number of the last fsync of a file that has told of an error, and the error.
+    told: BTreeMap<Handle, (u64, Errno)>,
 }
 
 impl Unsynced {
@@ -37,6 +42,24 @@ impl Unsynced {
             self.owed.pop_first();
         }
         self.owed.insert(handle, errno);
+    }
+
+    fn told(&mut self, handle: Handle, request: u64, errno: Errno) {
+        self.forget(handle);
+        if self.told.len() >= OWED_MAX {
+            self.told.pop_first();
+        }
+        self.told.insert(handle, (request, errno));
+    }
+
+    /// What a request has told that this one repeats. Another request shows that its answer came.
+    fn repeated(&mut self, handle: Handle, request: u64) -> Option<Errno> {
+        let (told, errno) = self.told.get(&handle).copied()?;
+        if told != request {
+            self.told.remove(&handle);
+            return None;
+        }
+        Some(errno)
     }
 
     fn wrote(&mut self, handle: Handle) {
@@ -54,6 +77,7 @@ impl Unsynced {
     pub(super) fn forget(&mut self, handle: Handle) {
         self.owed.remove(&handle);
         self.wrote.remove(&handle);
+        self.told.remove(&handle);
     }
 }
 
@@ -91,13 +115,19 @@ impl Forwarder {
         let client = client.expect("its client has state");
         let told = !pending.answered_early && client.replies_on(pending.conn).is_some();
         let unsynced = &mut client.unsynced;
+        if let Some(errno) = unsynced.repeated(handle, pending.id)
+            && result.is_ok()
+        {
+            return Err(Status::Errno(errno.0));
+        }
         match failed {
             Some(errno) if !told && !is_away(errno) => unsynced.owe(handle, errno),
             // What the kernel says now stands for all that it has said before.
-            Some(errno) if told && tells_loss(errno) => unsynced.forget(handle),
+            Some(errno) if told && tells_loss(errno) => unsynced.told(handle, pending.id, errno),
             None if told && result.is_ok() => {
                 unsynced.wrote.remove(&handle);
                 if let Some(errno) = unsynced.owed.remove(&handle) {
+                    unsynced.told(handle, pending.id, errno);
                     return Err(Status::Errno(errno.0));
                 }
             }

@@ -123,3 +123,30 @@ fn a_client_whose_connection_ended_is_told_by_its_next_fsync() {
     assert_eq!(errno(one.call(&mut host, fsync(file))), Errno::EIO.0);
     assert_eq!(one.call(&mut host, fsync(file)), Ok(Outcome::Done));
 }
+
+#[test]
+fn a_client_that_did_not_get_the_answer_is_told_when_it_repeats_its_fsync() {
+    for is_owed in [false, true] {
+        let (mut host, mut one, file) = world();
+        host.hold_jobs = true;
+        if is_owed {
+            one.send(&mut host, fsync(file), &[]);
+            host.tell(Input::Closed { conn: one.conn });
+            host.end_jobs(Errno::EIO);
+            one.connect(&mut host, peer(0));
+        }
+        let request = one.send(&mut host, fsync(file), &[]);
+        match is_owed {
+            true => host.run_job(),
+            false => host.end_jobs(Errno::EIO),
+        }
+        host.hold_jobs = false;
+        for _ in 0..2 {
+            host.tell(Input::Closed { conn: one.conn });
+            host.replies.clear();
+            one.connect(&mut host, peer(0));
+            assert_eq!(errno(one.again(&mut host, &request, &[])), Errno::EIO.0);
+        }
+        assert_eq!(one.call(&mut host, fsync(file)), Ok(Outcome::Done));
+    }
+}
