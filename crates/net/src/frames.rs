@@ -242,9 +242,11 @@ impl FrameReader {
     }
 
     /// The caller will not read for now: an empty buffer returns to the other readers of this
-    /// thread. Returns how many bytes of payload were copied out of the buffer since the last call.
+    /// thread, but not amid a body, of which a channel may have put a part there. Returns how many
+    /// bytes of payload were copied out of the buffer since the last call.
     pub fn rest(&mut self) -> u64 {
-        if self.start == self.end && !self.ahead.is_empty() {
+        let amid_body = matches!(self.state, State::Body(_));
+        if self.start == self.end && !self.ahead.is_empty() && !amid_body {
             (self.start, self.end) = (0, 0);
             let ahead = std::mem::take(&mut self.ahead);
             if ahead.len() == self.ahead_len {
@@ -408,6 +410,43 @@ mod tests {
             }
             Ok(total)
         }
+    }
+
+    #[test]
+    fn a_body_arrives_where_the_reader_has_begun_to_receive_it() {
+        let (mut bytes, value) = (Vec::new(), vec![7; 40_000]);
+        let handle = Handle { inode: 3, birth: 1 };
+        let op = Op::Setxattr {
+            handle,
+            name: b"user.a"[..].into(),
+            value: value.into(),
+            flags: 0,
+        };
+        encode_request(&request(1, op, 0), &mut bytes);
+        let mut reader = FrameReader::of_requests(1 << 20, false);
+        let (head, body) = bytes.split_at(HEADER_LEN);
+        let place = |reader: &mut FrameReader, bytes: &[u8]| {
+            let mut place = 0;
+            let receive = |pieces: &mut [IoSliceMut<'_>]| {
+                place = pieces[0].as_ptr().addr();
+                pieces[0][..bytes.len()].copy_from_slice(bytes);
+                match bytes.len() {
+                    0 => Err(io::ErrorKind::WouldBlock.into()),
+                    len => Ok(len),
+                }
+            };
+            let _ = reader.fill(receive, &mut []);
+            place
+        };
+        place(&mut reader, head);
+        assert!(matches!(reader.next(&mut []), Ok(Step::More)));
+        let begun = place(&mut reader, &[]);
+        reader.rest();
+        // Another reader of this thread would take what it gave back.
+        let mut other = FrameReader::of_requests(1 << 20, false);
+        place(&mut other, &head[..1]);
+        assert_eq!(place(&mut reader, body), begun);
+        assert!(matches!(reader.next(&mut []), Ok(Step::Frame(..))));
     }
 
     fn request(id: u64, op: Op, payload_len: u32) -> Request {
