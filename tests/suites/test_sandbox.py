@@ -92,12 +92,15 @@ def table():
 @pytest.mark.parametrize("io", ["buffered", "direct"])
 def test_each_thread_has_the_capabilities_of_the_table(forwarder, io):
     kept, all_of_them = table()
-    assert len(kept) == 12, kept
+    assert len(kept) == 13, kept
     if io == "direct":
         all_of_them |= sets_of("`CAP_IPC_LOCK`")
     forwarder.stop()
     trace = forwarder.run / "trace"
-    more = f'reactors = 3\nstorage.io = "{io}"\ntrace.file = "{trace}"\n'
+    secret = forwarder.run / "secret"
+    secret.write_text("0123456789abcdef0123456789abcdef")
+    secret.chmod(0o600)
+    more = f'reactors = 3\nstorage.io = "{io}"\ntrace.file = "{trace}"\nsecret_file = "{secret}"\nmunge = "on"\n'
     forwarder.config.write_text(more + forwarder.config.read_text())
     forwarder.start()
     for folder in (forwarder.work.path, *forwarder.work.path.parents[:1]):
@@ -125,7 +128,8 @@ def test_each_thread_has_the_capabilities_of_the_table(forwarder, io):
         return seen
 
     first = look()
-    assert {"tidegate", "signals", "tidy", "kept", "trace", r"shard\.\d+", r"storage\-\d+"} <= first, first
+    named = {"tidegate", "signals", "tidy", "kept", "trace", r"shard\.\d+", r"storage\-\d+", r"munge\.\d+"}
+    assert named <= first, first
     # With no more than that it does what it is for.
     (mount / "file").write_text("of root")
     os.chown(mount / "file", 12345, 12345)

@@ -2,7 +2,9 @@
 
 use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::{CStr, CString};
+use std::fs::Metadata;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use tidegate_sched::AppId;
 
 /// Asks `statx` for a number of the mount that no other mount gets before the next boot (Linux
@@ -134,6 +136,28 @@ pub fn groups_of(uid: u32) -> Option<Vec<u32>> {
     })?
 }
 
+/// The files of users and groups that there are. Programs that change them put others in their
+/// place.
+#[derive(PartialEq, Eq)]
+pub(crate) struct UserFiles([Option<(u64, u64)>; 2]);
+
+impl UserFiles {
+    /// Those of now.
+    pub(crate) fn now() -> UserFiles {
+        UserFiles::of(["/etc/passwd", "/etc/group"])
+    }
+
+    fn of(paths: [&str; 2]) -> UserFiles {
+        let id = |found: Metadata| (found.dev(), found.ino());
+        UserFiles(paths.map(|path| std::fs::metadata(path).ok().map(id)))
+    }
+
+    /// Whether one of them is another file now.
+    pub(crate) fn are_replaced(&self) -> bool {
+        *self != UserFiles::now()
+    }
+}
+
 /// Looks at the name and the group of the user with this number.
 fn with_user<T>(uid: u32, then: impl FnOnce(&CStr, libc::gid_t) -> T) -> Option<T> {
     let mut buffer = [0 as libc::c_char; 16_384];
@@ -168,6 +192,22 @@ mod tests {
     use super::*;
     use crate::storage::scratch::{Scratch, Tmpfs};
     use std::fs::File;
+
+    #[test]
+    fn a_file_of_users_that_was_replaced_is_seen() {
+        assert!(!UserFiles::now().are_replaced());
+        let scratch = Scratch::new("users");
+        let [one, other] = ["one", "other"].map(|name| scratch.path().join(name));
+        for path in [&one, &other] {
+            std::fs::write(path, "root:x:0:").expect("room");
+        }
+        let of = || UserFiles::of([one.to_str().expect("so named"), "/nowhere"]);
+        let before = of();
+        std::fs::write(&one, "daemon:x:1:").expect("room");
+        assert!(of() == before, "it was only changed");
+        std::fs::rename(&other, &one).expect("they are there");
+        assert!(of() != before);
+    }
 
     #[test]
     fn bytes_lie_in_a_page_cache_or_of_servers() {

@@ -7,9 +7,10 @@
 use super::doors::Whose;
 use super::site_secrets::Valid;
 use crate::clock::wall_s;
-use crate::config::{Config, Munge as Use};
-use crate::identity::groups_of;
+use crate::config::{Config, Munge as Use, Sandbox};
+use crate::identity::{UserFiles, groups_of};
 use crate::lock::lock;
+use crate::thread_rights::{Work, keep_for};
 use rustix::fd::OwnedFd;
 use rustix::net::{self, SendFlags, Shutdown, SocketAddrAny};
 use std::collections::BTreeMap;
@@ -110,6 +111,7 @@ impl TicketDesk {
             library,
             socket,
             said: Mutex::new(None),
+            users: (config.sandbox == Sandbox::On).then(UserFiles::now),
         });
         for number in 0..THREADS {
             let clerk = Arc::clone(&clerk);
@@ -167,11 +169,14 @@ struct Clerk {
     socket: Option<PathBuf>,
     /// When the last line about a refusal was written.
     said: Mutex<Option<Instant>>,
+    /// Those that the sandbox lets this process read, if there is one.
+    users: Option<UserFiles>,
 }
 
 impl Clerk {
     /// Serves until the forwarder has ended.
     fn run(&self) {
+        keep_for(Work::Nothing);
         loop {
             let next = lock(&self.asked).recv();
             let Ok(asked) = next else {
@@ -218,6 +223,12 @@ impl Clerk {
         if !carried.is_for(asked.here) {
             return Err(no(Refusal::Elsewhere));
         }
+        if self.users.as_ref().is_some_and(UserFiles::are_replaced) {
+            // What can still be read may lack groups.
+            let why = "/etc/passwd or /etc/group was replaced, and the sandbox lets the forwarder \
+                       read only what was there at its start: start it again";
+            return Err((Refusal::Munged, why.to_string()));
+        }
         let user = user_of(&vouched).map_err(no)?;
         let node = asked.node.ip().to_canonical().to_string();
         let node = format!("munge-{}", node.replace(':', "-"));
@@ -237,8 +248,9 @@ impl Clerk {
     }
 }
 
-/// The user for whom munge vouches, with the groups that this node's database says he has. A node
-/// with the key can vouch for anybody, so never for root.
+/// The user for whom munge vouches, with the groups that this node's database says he has: that of
+/// the process if it is one of them, and the others. A node with the key can vouch for anybody, so
+/// never for root.
 fn user_of(vouched: &Vouched) -> Result<Caller, Refusal> {
     if vouched.uid == 0 {
         return Err(Refusal::Root);
@@ -247,9 +259,15 @@ fn user_of(vouched: &Vouched) -> Result<Caller, Refusal> {
         return Err(Refusal::Stranger);
     }
     let groups = groups_of(vouched.uid).ok_or(Refusal::Stranger)?;
+    let primary = *groups.first().ok_or(Refusal::Stranger)?;
+    // Root of the user's node can run a process in any group.
+    let gid = match groups.contains(&vouched.gid) {
+        true => vouched.gid,
+        false => primary,
+    };
     Ok(Caller {
         groups: groups.into(),
-        ..Caller::alone(vouched.uid, vouched.gid)
+        ..Caller::alone(vouched.uid, gid)
     })
 }
 
@@ -304,12 +322,11 @@ mod tests {
             "the database has no such user"
         );
         // Every system has this one, in a group of the same number.
-        let user = user_of(&vouched(1, 77)).expect("daemon");
-        assert_eq!(
-            (user.uid, user.gid),
-            (1, 77),
-            "the group is that of the process"
-        );
+        for gid in [1, 77, 0] {
+            let user = user_of(&vouched(1, gid)).expect("daemon");
+            assert_eq!((user.uid, user.gid), (1, 1), "the database has no other");
+        }
+        let user = user_of(&vouched(1, 1)).expect("daemon");
         assert!(
             user.groups.contains(&1),
             "those of the database come beside: {user:?}"
