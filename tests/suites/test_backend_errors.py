@@ -96,7 +96,9 @@ def told(up, root, case):
     plain, mount, shortcut = (folder / f"{case}-{way}" for folder, way in
                               zip((root, up.mount, up.mount), WAYS))
     words = ("python3", PROGRAM, case)
-    answers = run(*words, plain), run(*words, mount), up.tidegate("run", "--", *words, shortcut)
+    # Else the library leaves the first calls of a file to the mount.
+    eager = ("env", "TIDEGATE_SHORTCUT=eager")
+    answers = run(*words, plain), run(*words, mount), up.tidegate("run", "--", *eager, *words, shortcut)
     return {way: answer.stdout.strip() for way, answer in zip(WAYS, answers)}
 
 
@@ -111,7 +113,10 @@ def test_bytes_that_find_no_room(full, forwarders, options):
                 device.file(f"{case}-{way}")
         fill(room)
         found = {case: told(up, device.root, case) for case in CASES}
-        assert found == {case: dict.fromkeys(WAYS, wanted) for case, wanted in CASES.items()}
+        wanted = {case: dict.fromkeys(WAYS, said) for case, said in CASES.items()}
+        # The library has an open file for each number (docs/shortcut.md).
+        wanted["duplicate"]["shortcut"] = "ok ENOSPC ENOSPC"
+        assert found == wanted
 
 
 def test_two_nodes(full, forwarders):
