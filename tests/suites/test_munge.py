@@ -9,26 +9,17 @@ import signal
 import socket
 import stat
 import struct
-import subprocess
-import sys
 import time
 
 import noise
 import pytest
 from conftest import LONG, TIDEGATE, Forwarder, free_port, matches, need_fuse, run, stop, tidegate, until
+from worker import Worker
 
 USER, STRANGER, GROUP = 12345, 12346, 12347
 LABEL = b"tidegate munge 1\0"
 # Numbers of refusals.
 VERSION, CREDENTIAL, STALE, REPLAYED, READER, ELSEWHERE, ROOT, STRANGE = 4, 9, 10, 12, 13, 14, 15, 16
-# Writes each line that comes to the front of a file, and says what is there then.
-WORKER = """
-import os, sys
-fd = os.open(os.environ["TIDEGATE_MOUNT"] + "/" + sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
-for line in sys.stdin:
-    os.pwrite(fd, line.encode(), 0)
-    print(os.pread(fd, len(line), 0).decode(), end="", flush=True)
-"""
 # A node whose databases know the user, and where he may mount.
 NODE = 'mount --bind "$1" /etc/passwd; mount --bind "$2" /etc/group; mount --bind "$3" /dev/fuse; shift 3; exec "$@"'
 
@@ -145,31 +136,14 @@ def cluster(work):
         yield Cluster(part)
 
 
-class Worker:
-    """WORKER as the user under `tidegate run`, who makes a mount of his own for it."""
-
-    def __init__(self, cluster, file):
-        user = ("setpriv", "--reuid", USER, "--regid", USER, "--clear-groups")
-        words = [*cluster.within, *user, *cluster.words("run"), "--", sys.executable, "-c", WORKER, file]
-        self.process = cluster.work.remember(subprocess.Popen(
-            [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env=cluster.environment, cwd="/"))
-        self.count = 0
-
-    def works(self):
-        self.count += 1
-        self.process.stdin.write(f"line {self.count}\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == f"line {self.count}\n", self.process.stderr.read()
-
-    def ends(self):
-        said = self.process.communicate(timeout=60)[1]
-        assert self.process.returncode == 0, said
-        return said
+def worker_of(cluster, file):
+    """A worker as the user under `tidegate run`, who makes a mount of his own for it."""
+    user = ("setpriv", "--reuid", USER, "--regid", USER, "--clear-groups")
+    return Worker(cluster.work, [*cluster.within, *user, *cluster.words("run"), "--"], file, cluster.environment)
 
 
 def test_a_user_works_and_looks_as_himself(cluster):
-    worker = Worker(cluster, "mine")
+    worker = worker_of(cluster, "mine")
     worker.works()
     found = (cluster.data / "mine").stat()
     assert (found.st_uid, found.st_gid) == (USER, USER)
@@ -290,7 +264,7 @@ def passes(listener, host, port):
 
 
 def test_a_munged_that_hangs_delays_who_needs_it_and_nobody_else(cluster):
-    worker = Worker(cluster, "before")
+    worker = worker_of(cluster, "before")
     worker.works()
     munged, before = cluster.forwarders.process, len(connections(cluster.at))
     munged.send_signal(signal.SIGSTOP)
@@ -328,7 +302,7 @@ if LONG:
     # Three tickets' lives.
     def test_the_next_ticket_is_taken_while_a_job_runs(cluster):
         ended = lambda: cluster.one.log.read_bytes().count(b"its ticket has ended")  # noqa: E731
-        worker, before = Worker(cluster, "long"), ended()
+        worker, before = worker_of(cluster, "long"), ended()
         worker.works()
         [first, *_] = until(cluster.sessions, "no session")
 

@@ -4,24 +4,16 @@ a short time; the next one is taken while a job runs, and where there is none th
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 from conftest import REPO, TIDEGATE, Forwarder, free_port, matches, need_fuse, run, tidegate, until
 from ranks import Mpi, has_shim
+from worker import Worker
 
 USER, OTHER, GROUP = 12345, 12346, 12347
 TICKET_S = 3
 TICKET = 2 << 30 | 4096 << 16 | 0xF7 << 8 | 5
-# Writes each line that comes to the front of a file, and says what is there then.
-WORKER = """
-import os, sys
-fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
-for line in sys.stdin:
-    os.pwrite(fd, line.encode(), 0)
-    print(os.pread(fd, len(line), 0).decode(), end="", flush=True)
-"""
 # Says the ticket that the caller gets, or why there is none.
 TAKER = f"""
 import fcntl, os, sys
@@ -86,27 +78,9 @@ class Node:
         return self.by(uid, sys.executable, "-c", TAKER, self.mount, groups=groups, code=code)
 
 
-class Worker:
-    """WORKER as a user under `tidegate run`."""
-
-    def __init__(self, node, file, uid=USER):
-        words = [*as_user(uid), TIDEGATE, "run", "--", sys.executable, "-c", WORKER, node.mount / file]
-        self.process = node.work.remember(subprocess.Popen(
-            [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env=node.environment, cwd="/"))
-        self.count = 0
-
-    def works(self):
-        self.count += 1
-        self.process.stdin.write(f"line {self.count}\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == f"line {self.count}\n", self.process.stderr.read()
-
-    def ends(self):
-        """What it has said on standard error."""
-        said = self.process.communicate(timeout=30)[1]
-        assert self.process.returncode == 0, said
-        return said
+def worker_of(node, file, uid=USER):
+    """A worker as a user under `tidegate run`."""
+    return Worker(node.work, [*as_user(uid), TIDEGATE, "run", "--"], file, node.environment)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +93,7 @@ def node(work):
 
 
 def test_a_user_works_and_looks_without_a_configuration(node):
-    worker = Worker(node, "mine")
+    worker = worker_of(node, "mine")
     worker.works()
     assert (node.data / "mine").stat().st_uid == USER
     [session] = until(lambda: node.sessions(USER), "no session of the user's own")
@@ -168,7 +142,7 @@ def test_what_others_can_do_with_it(node):
 
 
 def test_the_next_ticket_is_taken_while_a_job_runs(node):
-    worker, before = Worker(node, "long"), node.ended()
+    worker, before = worker_of(node, "long"), node.ended()
     worker.works()
     [first] = until(lambda: node.sessions(USER), "no session of the user's own")
 
@@ -182,7 +156,7 @@ def test_the_next_ticket_is_taken_while_a_job_runs(node):
 
 
 def test_without_a_next_ticket_the_mount_serves_the_program(node):
-    worker = Worker(node, "falls")
+    worker = worker_of(node, "falls")
     worker.works()
     until(lambda: node.sessions(USER), "no session of the user's own")
     away = node.secret.rename(node.work / "away")
@@ -197,11 +171,11 @@ def test_without_a_next_ticket_the_mount_serves_the_program(node):
     said = worker.ends()
     assert said.count("\n") == 1 and "ticket" in said and "the mount serves this program" in said, said
     # Who comes now works by the mount from the start, and nothing is wrong for him.
-    late = Worker(node, "late")
+    late = worker_of(node, "late")
     late.works()
     assert not node.sessions(USER) and late.ends() == ""
     away.rename(node.secret)
-    again = Worker(node, "again")
+    again = worker_of(node, "again")
     again.works()
     until(lambda: node.sessions(USER), "no session of the user's own")
     assert again.ends() == ""
@@ -233,7 +207,7 @@ def test_a_mount_that_gives_none(node):
     node.process = node.work.mount_at(node.mount, "--secret-file", node.secret, "--forwarders", node.at,
                                       "--ticket-s", 0)
     assert node.ticket(USER, code=1).stderr == "Inappropriate ioctl for device\n"
-    worker = Worker(node, "plain")
+    worker = worker_of(node, "plain")
     worker.works()
     assert not node.sessions(USER) and worker.ends() == ""
     done = tidegate("mount", node.mount, "--ticket-s", 2, code=2)
