@@ -6,7 +6,7 @@ import time
 
 from checks_data import ALL, exclude, pattern, same
 from checks_loop import end_workers, look, start_workers
-from cluster import REPO, TTL_MS
+from cluster import REPO
 from nodes import Failed, until
 from registry import DISTRIBUTED, check
 
@@ -199,8 +199,7 @@ def cut_off(c):
 
 def pause_of_a_cut(c):
     """The longest: until the lease of who is cut off is over, and the back end has let go of its locks."""
-    ttl_s = float(c.quick and TTL_MS or 8000) / 1000
-    return 2 * ttl_s + 2 + c.backend.lock_s
+    return 2 * c.ttl_s + 2 + c.backend.lock_s
 
 
 def comes_back(c):
@@ -358,7 +357,7 @@ def full_store(c):
     kept = c.files_of_every_seat(one, folder + "/kept{}", 12, lambda number: pattern(number + 1, 1 << 20))
     for path in (cut, *gone):
         one.write_file(path, pattern(0, 1 << 20))
-    settle(float(TTL_MS or 8000) / 1000, "renewals, with what the next takings need")
+    settle(c.ttl_s, "renewals, with what the next takings need")
     c.backend.fill()
     refused = None
     for number in range(40):
@@ -369,7 +368,7 @@ def full_store(c):
             break
     if refused is None or refused.errno not in (errno.ENOSPC, errno.EDQUOT):
         raise Failed(f"writes to a full back end: {refused!r}")
-    settle(2 * float(TTL_MS or 8000) / 1000, "leases that cannot be renewed are over")
+    settle(2 * c.ttl_s, "leases that cannot be renewed are over")
     reads_and_removes(other, kept, gone[:6])
     one.truncate(cut, 1000)
     c.kill(0)
@@ -440,7 +439,7 @@ def turns_read_only(c):
             told = error
         if told is None or told.errno not in (errno.EROFS, errno.ETIMEDOUT):
             raise Failed(f"unlink on a volume that is read-only: {told!r}")
-        settle(2 * float(TTL_MS or 8000) / 1000, "leases that cannot be renewed are over")
+        settle(2 * c.ttl_s, "leases that cannot be renewed are over")
         seats = [index for index in range(len(c.io)) if "is lost" in open(c.log_of(index)).read()]
         same("forwarders that gave their seats up", seats, list(range(len(c.io))))
     finally:

@@ -18,6 +18,7 @@ PORT = 4600
 ETCD_PORT = 2379
 # The lease of seats in the short form; empty for the default, and for versions that know no leases.
 TTL_MS = os.environ.get("SEAT_TTL_MS", "2000")
+DEFAULT_TTL_MS = 8000
 MOUNT_S = 60
 
 
@@ -90,6 +91,11 @@ class Cluster:
                 self.mount_tide(node)
         for index in range(len(self.io)):
             self.until_serving(index)
+
+    @property
+    def ttl_s(self):
+        """How long the lease of a seat holds that is not renewed, in seconds."""
+        return float(self.quick and TTL_MS or DEFAULT_TTL_MS) / 1000
 
     def serve_quick(self, **named):
         """As `serve`; the short form with a short lease of seats, so that what waits for it is short."""
