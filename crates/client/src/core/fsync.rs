@@ -174,7 +174,7 @@ impl Core {
                     "node {host:#x} (boot {boot:#x}) is gone with writes that were not stable"
                 ));
                 drop(self.remove(id));
-                self.fsynced(call, number, Err(Errno::IO));
+                self.fsync_part_done(call, number, Err(Errno::IO), true);
             }
         }
     }
@@ -252,10 +252,20 @@ impl Core {
         self.fsync_step(id);
     }
 
-    /// Takes in a forwarder's answer to an fsync, or the loss of its node. What a node has written
-    /// is settled when all that were asked there have answered.
+    /// Takes in a forwarder's answer to an fsync.
     pub(super) fn fsynced(&mut self, call: CallId, number: usize, result: Result<(), Errno>) {
-        let lost = result == Err(Errno::IO);
+        self.fsync_part_done(call, number, result, false);
+    }
+
+    /// What a node has written is settled when all that were asked there have said that it is
+    /// stable, or when the node is lost.
+    fn fsync_part_done(
+        &mut self,
+        call: CallId,
+        number: usize,
+        result: Result<(), Errno>,
+        lost: bool,
+    ) {
         if let Some(active) = self.calls.get_mut(&call)
             && let Kind::Fsync(fsync) = &mut active.kind
         {

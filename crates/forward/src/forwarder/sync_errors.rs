@@ -13,71 +13,96 @@ use super::Forwarder;
 use super::ill::is_away;
 use super::receive::{Key, Pending};
 use crate::back_end_files::Errno;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use tidegate_wire::{Handle, Op, Outcome, Status};
 
-/// The most files that one client has written, as far as the forwarder remembers them. A client
-/// with more counts as one that has written every file.
-const WROTE_MAX: usize = 1024;
+/// The most files that one client has written, as far as the forwarder remembers them: as many as a
+/// client itself remembers. Beyond it the forwarder forgets the file that was written first.
+const WROTE_MAX: u32 = 1 << 16;
 
-/// The most errors that are kept for one client. Beyond it the forwarder forgets one.
-const OWED_MAX: usize = 4096;
+/// Such files of all clients of one user, if he is not trusted; as many as he may have open.
+const WROTE_OF_USER_MAX: u32 = 1 << 17;
+
+/// The most fsyncs that have told one client of errors, as far as the forwarder remembers them. The
+/// client repeats those alone that it was waiting for, which are fewer.
+const TOLD_MAX: usize = 4096;
 
 /// What a client has not made stable, and has not been told.
 #[derive(Default)]
 pub(super) struct Unsynced {
-    /// Errors of which the client's next fsync of the file tells.
+    /// Errors of which the client's next fsync of the file tells. It has the file open here, or the
+    /// file is in `wrote`; so their bounds are that of the errors.
     owed: BTreeMap<Handle, Errno>,
-    /// Files that it has written through seats other than their own since its last fsync of them.
-    wrote: BTreeSet<Handle>,
-    /// There were too many of those.
-    wrote_more: bool,
-    /// The number of the last fsync of a file that has told of an error, and the error.
-    told: BTreeMap<Handle, (u64, Errno)>,
+    wrote: Wrote,
+    /// The fsyncs that have told of an error, by number: file and error.
+    told: BTreeMap<u64, (Handle, Errno)>,
+}
+
+/// Files that a client has written through seats other than their own since its last fsync of them.
+#[derive(Default)]
+struct Wrote {
+    /// By file, a number that grows.
+    files: BTreeMap<Handle, u64>,
+    by_number: BTreeMap<u64, Handle>,
+    last: u64,
+}
+
+impl Wrote {
+    fn insert(&mut self, handle: Handle) {
+        self.last += 1;
+        self.files.insert(handle, self.last);
+        self.by_number.insert(self.last, handle);
+    }
+
+    fn remove(&mut self, handle: Handle) {
+        if let Some(number) = self.files.remove(&handle) {
+            self.by_number.remove(&number);
+        }
+    }
+
+    fn pop_first(&mut self) -> Option<Handle> {
+        let (_, handle) = self.by_number.pop_first()?;
+        self.files.remove(&handle);
+        Some(handle)
+    }
 }
 
 impl Unsynced {
     fn owe(&mut self, handle: Handle, errno: Errno) {
-        if self.owed.len() >= OWED_MAX && !self.owed.contains_key(&handle) {
-            self.owed.pop_first();
-        }
         self.owed.insert(handle, errno);
     }
 
     fn told(&mut self, handle: Handle, request: u64, errno: Errno) {
-        self.forget(handle);
-        if self.told.len() >= OWED_MAX {
+        self.settle(handle);
+        if self.told.len() >= TOLD_MAX {
             self.told.pop_first();
         }
-        self.told.insert(handle, (request, errno));
+        self.told.insert(request, (handle, errno));
     }
 
-    /// What a request has told that this one repeats. Another request shows that its answer came.
-    fn repeated(&mut self, handle: Handle, request: u64) -> Option<Errno> {
-        let (told, errno) = self.told.get(&handle).copied()?;
-        if told != request {
-            self.told.remove(&handle);
-            return None;
-        }
-        Some(errno)
-    }
-
-    fn wrote(&mut self, handle: Handle) {
-        match self.wrote.len() < WROTE_MAX {
-            true => drop(self.wrote.insert(handle)),
-            false => self.wrote_more |= !self.wrote.contains(&handle),
-        }
+    /// What a request has told that this one repeats.
+    fn repeated(&self, handle: Handle, request: u64) -> Option<Errno> {
+        let told = self.told.get(&request);
+        told.filter(|told| told.0 == handle).map(|told| told.1)
     }
 
     fn has_written(&self, handle: Handle) -> bool {
-        self.wrote_more || self.wrote.contains(&handle)
+        self.wrote.files.contains_key(&handle)
     }
 
-    /// The client has no open of the file here any more, or was told of its loss.
+    fn written(&self) -> u32 {
+        self.wrote.files.len() as u32
+    }
+
+    /// The client was told of all that it can be told of the file.
+    fn settle(&mut self, handle: Handle) -> Option<Errno> {
+        self.wrote.remove(handle);
+        self.owed.remove(&handle)
+    }
+
+    /// The client has no open of the file here any more.
     pub(super) fn forget(&mut self, handle: Handle) {
-        self.owed.remove(&handle);
-        self.wrote.remove(&handle);
-        self.told.remove(&handle);
+        self.settle(handle);
     }
 }
 
@@ -85,12 +110,31 @@ impl Forwarder {
     /// Notes who has written, where no open tells it.
     pub(super) fn note_written(&mut self, key: Key) {
         let pending = &self.requests[key];
-        let (handle, _) = pending.extent(0);
-        if self.config.layout.seat_of_file(handle) != pending.seat
-            && let Some(client) = self.clients.get_mut(&pending.client)
-        {
-            client.unsynced.wrote(handle);
+        let ((handle, _), client) = (pending.extent(0), pending.client);
+        if self.config.layout.seat_of_file(handle) != pending.seat {
+            self.remember(client, handle);
         }
+    }
+
+    /// Keeps in mind that a client has written a file, and perhaps forgets another file for it.
+    fn remember(&mut self, id: u64, handle: Handle) {
+        let Some(client) = self.clients.get(&id) else {
+            return;
+        };
+        if client.unsynced.has_written(handle) {
+            return;
+        }
+        let of = |id| self.clients.get(&id).map_or(0, |it| it.unsynced.written());
+        let own = of(id);
+        let full = own >= WROTE_MAX || !self.may_have_more(id, own, WROTE_OF_USER_MAX, of);
+        let client = self.clients.get_mut(&id).expect("it was there");
+        if full
+            && let Some(first) = client.unsynced.wrote.pop_first()
+            && !self.opens.has(id, first)
+        {
+            client.unsynced.owed.remove(&first);
+        }
+        client.unsynced.wrote.insert(handle);
     }
 
     /// The result of an fsync for its client. An error that the client cannot be told now, because
@@ -111,22 +155,26 @@ impl Forwarder {
         if let Some(errno) = failed.filter(|errno| tells_loss(*errno)) {
             self.owe_others(pending.client, handle, errno);
         }
-        let client = self.clients.get_mut(&pending.client);
+        let client = self.clients.get(&pending.client);
         let client = client.expect("its client has state");
         let told = !pending.answered_early && client.replies_on(pending.conn).is_some();
-        let unsynced = &mut client.unsynced;
-        if let Some(errno) = unsynced.repeated(handle, pending.id)
-            && result.is_ok()
+        if result.is_ok()
+            && let Some(errno) = client.unsynced.repeated(handle, pending.id)
         {
             return Err(Status::Errno(errno.0));
         }
+        let untold = failed.filter(|errno| !told && !is_away(*errno));
+        if untold.is_some() && !self.opens.has(pending.client, handle) {
+            self.remember(pending.client, handle);
+        }
+        let client = self.clients.get_mut(&pending.client);
+        let unsynced = &mut client.expect("its client has state").unsynced;
         match failed {
-            Some(errno) if !told && !is_away(errno) => unsynced.owe(handle, errno),
+            Some(errno) if untold.is_some() => unsynced.owe(handle, errno),
             // What the kernel says now stands for all that it has said before.
             Some(errno) if told && tells_loss(errno) => unsynced.told(handle, pending.id, errno),
             None if told && result.is_ok() => {
-                unsynced.wrote.remove(&handle);
-                if let Some(errno) = unsynced.owed.remove(&handle) {
+                if let Some(errno) = unsynced.settle(handle) {
                     unsynced.told(handle, pending.id, errno);
                     return Err(Status::Errno(errno.0));
                 }
@@ -151,4 +199,23 @@ impl Forwarder {
 /// call, and a call of another client finds them by itself.
 fn tells_loss(errno: Errno) -> bool {
     [Errno::EIO, Errno::ENOSPC, Errno::EDQUOT].contains(&errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_that_was_written_first_is_forgotten_first() {
+        let mut wrote = Wrote::default();
+        let file = |inode| Handle { inode, birth: 0 };
+        for inode in [7, 3, 5, 1] {
+            wrote.insert(file(inode));
+        }
+        wrote.remove(file(3));
+        for inode in [7, 5, 1] {
+            assert_eq!(wrote.pop_first(), Some(file(inode)));
+        }
+        assert_eq!((wrote.pop_first(), wrote.files.len()), (None, 0));
+    }
 }

@@ -150,3 +150,30 @@ fn a_client_that_did_not_get_the_answer_is_told_when_it_repeats_its_fsync() {
         assert_eq!(one.call(&mut host, fsync(file)), Ok(Outcome::Done));
     }
 }
+
+#[test]
+fn a_client_that_has_written_many_files_is_told_of_those_it_has_written() {
+    const FILES: usize = 1200;
+    let (mut host, mut one, not_written) = world();
+    let mut two = Tester::new(&mut host, 2);
+    let layout = World::new().config(0, 2).layout;
+    let files: Vec<Handle> = (0..2 * FILES + 100)
+        .map(|number| one.create(&mut host, &std::format!("many{number}")))
+        .filter(|file| layout.seat_of_file(*file) == 0)
+        .take(FILES)
+        .collect();
+    assert_eq!(files.len(), FILES);
+    for file in &files {
+        let written = one.call_with(&mut host, write(*file, 4096, 1), b"x").0;
+        assert_eq!(written, Ok(Outcome::Written { len: 1 }));
+    }
+    fails(&mut host, &mut two, not_written, Errno::EIO);
+    assert_eq!(one.call(&mut host, fsync(not_written)), Ok(Outcome::Done));
+    for file in &files {
+        fails(&mut host, &mut two, *file, Errno::EIO);
+    }
+    for file in &files {
+        assert_eq!(errno(one.call(&mut host, fsync(*file))), Errno::EIO.0);
+        assert_eq!(one.call(&mut host, fsync(*file)), Ok(Outcome::Done));
+    }
+}
