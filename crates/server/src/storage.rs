@@ -7,10 +7,12 @@
 
 mod batch;
 mod cache_gate;
+mod completion_queue;
 pub mod emulated;
 pub mod faults;
 pub mod fence;
 mod job_queue;
+mod job_width;
 pub(crate) mod ofd;
 pub mod pages;
 pub mod pool;

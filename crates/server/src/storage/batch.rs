@@ -9,11 +9,16 @@ use super::raw_bytes::{self, RawBytes};
 use super::slots::{Memory, SlotBuffer, Slots, lock_buffer};
 use rustix::io::retry_on_intr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
-use tidegate_forward::{Access, Errno, IoPart, SlotId};
+use std::time::Instant;
+use tidegate_forward::{Access, Errno, IoPart, Job, JobResult, SlotId};
 use tidegate_sched::Direction;
 use tidegate_wire::{Caller, Handle};
+
+/// The most bytes of a read that the forwarder's loop itself does: a longer one would delay its
+/// other work for too long.
+const CACHED_READ_MAX: u32 = 64 << 10;
 
 /// Most buffers of one system call (the kernel's UIO_MAXIOV).
 const BUFFERS_MAX: usize = 1024;
@@ -362,6 +367,68 @@ impl<'a> Route<'a> {
         let (files, handle) = self.files.as_ref().expect("else it was given");
         let fd = files.data_fd(*handle, self.direction)?;
         Ok(self.buffered.insert(fd).clone())
+    }
+}
+
+/// Small reads of data in the page cache, which the thread of the forwarder's loop executes at
+/// once. To wake a pool's thread, and to let it sleep again, would take longer than the read.
+pub(super) struct CachedReads {
+    files: PosixFiles,
+    /// Whether the back end does not support reads that return instead of waiting.
+    unable: AtomicBool,
+}
+
+impl CachedReads {
+    pub(super) fn new(files: PosixFiles) -> CachedReads {
+        CachedReads {
+            files,
+            unable: AtomicBool::new(false),
+        }
+    }
+
+    /// The result, if the job is such a read and can be executed without waiting.
+    pub(super) fn try_read(&self, slots: &Slots, reads: &Meter, work: &Job) -> Option<JobResult> {
+        let Job::Io {
+            handle,
+            direction: Direction::Read,
+            parts,
+            ..
+        } = work
+        else {
+            return None;
+        };
+        let [part] = &**parts else {
+            return None;
+        };
+        if part.len > CACHED_READ_MAX || self.unable.load(Ordering::Relaxed) {
+            return None;
+        }
+        let began = Instant::now();
+        let fd = self.files.open_read_fd(*handle)?;
+        let buffer = slots.buffer(part.slot)?;
+        // A thread may use another part of the buffer, for as long as the back end takes.
+        let mut bytes = buffer.try_lock().ok()?;
+        let whole = bytes.raw();
+        let into = whole.part(part.slot_offset as usize, part.len as usize)?;
+        match raw_bytes::read_cached(&fd, part.offset, into) {
+            Ok(read) if read == part.len as usize => {}
+            // The end of the file, or of what is in the cache.
+            Ok(_) => return None,
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                self.unable.store(true, Ordering::Relaxed);
+                return None;
+            }
+            Err(_) => return None,
+        }
+        reads.calls.fetch_add(1, Ordering::Relaxed);
+        reads.syscalls.fetch_add(1, Ordering::Relaxed);
+        let read = u64::from(part.len);
+        reads.bytes.fetch_add(read, Ordering::Relaxed);
+        let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Some(JobResult::Io {
+            parts: vec![Ok(part.len)],
+            device_ns,
+        })
     }
 }
 

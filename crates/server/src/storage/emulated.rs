@@ -5,7 +5,8 @@
 //! finished the job. So the effects of scheduling on a slow device show on any machine, with real
 //! data. Jobs on names and attributes, appends included, are not slowed down.
 
-use super::pool::{CompletionQueue, PoolOptions, Sink, ThreadPool};
+use super::completion_queue::{CompletionQueue, Sink};
+use super::pool::{PoolOptions, ThreadPool};
 use super::{Completion, Counts, PosixFiles, Slots, Storage, Wake};
 use crate::lock::lock;
 use crate::thread_rights::{Work, keep_for};

@@ -2,12 +2,13 @@
 //! nobody else waiting for long.
 //!
 //! Each user has a line of jobs in order of arrival, and so has the forwarder itself. The lines
-//! have turns of one job. A user's jobs never take all threads: one is left for others, because a
-//! job takes as long as the back end likes. Nor do they run while the forwarder's loop has many
-//! results of theirs to look at, behind which those of others would wait. What the scheduler has
-//! let through is not of a user here. It keeps the scheduler's order, and takes turns with all
-//! lines together; how much of it there is at once, the scheduler decides.
+//! have turns of one job. A user's jobs never take all threads (`job_width.rs`). Nor do they run
+//! while the forwarder's loop has many results of theirs to look at, behind which those of others
+//! would wait. What the scheduler has let through is not of a user here. It keeps the scheduler's
+//! order, and takes turns with all lines together; how much of it there is at once, the scheduler
+//! decides.
 
+use super::job_width::{Width, Widths};
 use std::collections::{BTreeMap, VecDeque};
 use tidegate_forward::{Job, is_scheduled};
 
@@ -62,7 +63,9 @@ pub(super) struct JobQueue<T> {
     len: usize,
     /// How many of them may be taken at once.
     open: usize,
-    of_user: Bounds,
+    of_user: Widths,
+    /// Nobody looks at results any more.
+    closed: bool,
     /// So many lines there may be before those without jobs are dropped.
     lines_max: usize,
 }
@@ -72,27 +75,29 @@ struct Line<T> {
     running: usize,
     /// Those that run, and those whose results the forwarder's loop has not seen.
     unseen: usize,
-}
-
-/// The most jobs of one line.
-#[derive(Clone, Copy)]
-struct Bounds {
-    running: usize,
-    unseen: usize,
-}
-
-impl Bounds {
-    const NONE: Bounds = Bounds {
-        running: usize::MAX,
-        unseen: usize::MAX,
-    };
+    /// The most that run.
+    width: Width,
+    /// So often [`JobQueue::widen_stuck`] looked since a job ended, or since none ran.
+    looks: u32,
+    unseen_max: usize,
 }
 
 impl<T> Line<T> {
+    fn new(width: Width, unseen_max: usize) -> Line<T> {
+        Line {
+            jobs: VecDeque::new(),
+            running: 0,
+            unseen: 0,
+            width,
+            looks: 0,
+            unseen_max,
+        }
+    }
+
     /// How many of the jobs that wait may be taken.
-    fn open(&self, bounds: Bounds) -> usize {
-        let running = bounds.running - self.running;
-        let unseen = bounds.unseen - self.unseen;
+    fn open(&self) -> usize {
+        let running = self.width.get().saturating_sub(self.running);
+        let unseen = self.unseen_max - self.unseen;
         self.jobs.len().min(running).min(unseen)
     }
 
@@ -102,9 +107,8 @@ impl<T> Line<T> {
 }
 
 impl<T> JobQueue<T> {
-    /// A queue for so many threads, at least 1.
-    pub(super) fn new(threads: usize) -> JobQueue<T> {
-        let running = threads.saturating_sub(1).max(1);
+    /// A queue for so many threads, at least 1, on so many processors.
+    pub(super) fn new(threads: usize, processors: usize) -> JobQueue<T> {
         JobQueue {
             scheduled: VecDeque::new(),
             lines: BTreeMap::new(),
@@ -112,10 +116,8 @@ impl<T> JobQueue<T> {
             was_scheduled: false,
             len: 0,
             open: 0,
-            of_user: Bounds {
-                running,
-                unseen: running + RESULTS_MAX,
-            },
+            of_user: Widths::new(threads, processors),
+            closed: false,
             lines_max: IDLE_KEPT,
         }
     }
@@ -130,23 +132,25 @@ impl<T> JobQueue<T> {
         self.open
     }
 
-    fn bounds(&self, asker: Asker) -> Bounds {
+    fn new_line(&self, asker: Asker) -> Line<T> {
         match asker {
-            Asker::Scheduler | Asker::Own => Bounds::NONE,
-            Asker::User(_) => self.of_user,
+            Asker::User(_) if !self.closed => {
+                let results = self.of_user.most() + RESULTS_MAX;
+                Line::new(Width::new(self.of_user), results)
+            }
+            _ => Line::new(Width::unbounded(), usize::MAX),
         }
     }
 
-    /// Changes a line and gives it a turn, if one of its jobs may be taken since. The scheduler has
-    /// no line.
+    /// Changes a line and gives it a turn, if one of its jobs may be taken since. No change takes
+    /// a job's leave away. The scheduler has no line.
     fn change(&mut self, asker: Asker, change: impl FnOnce(&mut Line<T>)) {
-        let bounds = self.bounds(asker);
         let Some(line) = self.lines.get_mut(&asker) else {
             return;
         };
-        let before = line.open(bounds);
+        let before = line.open();
         change(line);
-        let after = line.open(bounds);
+        let after = line.open();
         self.open = self.open - before + after;
         if before == 0 && after > 0 {
             self.turns.push_back(asker);
@@ -164,11 +168,9 @@ impl<T> JobQueue<T> {
         if self.lines.len() >= self.lines_max && !self.lines.contains_key(&asker) {
             self.drop_idle();
         }
-        self.lines.entry(asker).or_insert_with(|| Line {
-            jobs: VecDeque::new(),
-            running: 0,
-            unseen: 0,
-        });
+        if !self.lines.contains_key(&asker) {
+            self.lines.insert(asker, self.new_line(asker));
+        }
         let before = self.open;
         self.change(asker, |line| line.jobs.push_back(job));
         self.open > before
@@ -193,12 +195,14 @@ impl<T> JobQueue<T> {
 
     fn take_of_line(&mut self) -> Option<(Asker, T)> {
         let asker = self.turns.pop_front()?;
-        let bounds = self.bounds(asker);
         let line = self.lines.get_mut(&asker)?;
         let job = line.jobs.pop_front()?;
+        if line.running == 0 {
+            line.looks = 0;
+        }
         line.running += 1;
         line.unseen += 1;
-        if line.open(bounds) > 0 {
+        if line.open() > 0 {
             self.turns.push_back(asker);
         }
         if line.jobs.is_empty() && line.jobs.capacity() > ROOM_KEPT {
@@ -207,9 +211,33 @@ impl<T> JobQueue<T> {
         Some((asker, job))
     }
 
-    /// Notes that a job which was taken has ended.
-    pub(super) fn ended(&mut self, asker: Asker) {
-        self.change(asker, |line| line.running -= 1);
+    /// Notes that a job which was taken has ended, and whether its thread slept meanwhile.
+    pub(super) fn ended(&mut self, asker: Asker, slept: bool) {
+        self.change(asker, |line| {
+            line.running -= 1;
+            line.looks = 0;
+            line.width.ended(slept);
+        });
+    }
+
+    /// Whether a job waits for the end of another one of the same user.
+    pub(super) fn holds_back(&self) -> bool {
+        self.len > self.open
+    }
+
+    /// Lets one more job run of each user none of whose jobs has ended between two calls, and so
+    /// on: those that run wait for the back end.
+    pub(super) fn widen_stuck(&mut self) {
+        let is_waiting = |line: &&mut Line<T>| line.running > 0 && !line.jobs.is_empty();
+        let waiting = self.lines.iter_mut().filter(|it| is_waiting(&it.1));
+        let looked = waiting.map(|(asker, line)| {
+            line.looks += 1;
+            (*asker, line.looks)
+        });
+        let stuck: Vec<_> = looked.filter(|it| it.1 > 1).collect();
+        for (asker, _) in stuck {
+            self.change(asker, |line| line.width.ended(true));
+        }
     }
 
     /// Notes that the forwarder's loop has the result of a job which was taken. It may do so before
@@ -220,15 +248,13 @@ impl<T> JobQueue<T> {
 
     /// From now on every job may be taken, because nobody looks at results any more.
     pub(super) fn close(&mut self) {
-        let before = std::mem::replace(&mut self.of_user, Bounds::NONE);
-        for (asker, line) in &self.lines {
-            if let Asker::User(_) = asker {
-                let (before, after) = (line.open(before), line.open(Bounds::NONE));
-                self.open = self.open - before + after;
-                if before == 0 && after > 0 {
-                    self.turns.push_back(*asker);
-                }
-            }
+        self.closed = true;
+        let askers: Vec<Asker> = self.lines.keys().copied().collect();
+        for asker in askers {
+            self.change(asker, |line| {
+                line.width = Width::unbounded();
+                line.unseen_max = usize::MAX;
+            });
         }
     }
 

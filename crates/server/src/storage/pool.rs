@@ -1,19 +1,20 @@
 //! The thread pool: a bounded queue of jobs, threads that execute them, and a queue of completions.
 //! Who comes next, the queue decides (`job_queue.rs`).
 
-use super::batch::{self, Meter, Route};
+use super::batch::{self, CachedReads, Meter, Route};
+use super::completion_queue::{CompletionQueue, Sink};
 use super::job_queue::{Asker, JobQueue};
 use super::pages;
 use super::posix::Ends;
 use super::posix::dead::DeadMount;
-use super::raw_bytes;
 use super::slots::lock_buffer;
-use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
+use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake, job_width};
 use crate::lock::lock;
 use crate::thread_rights::{Work, keep_for};
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, RefusedJob, effect};
@@ -24,9 +25,8 @@ use tidegate_wire::{AskedSeat, Caller, Handle, Op, Outcome};
 /// Stands for the start time of a job on a thread that has no job.
 const IDLE: u64 = u64::MAX;
 
-/// The most bytes of a read that the forwarder's loop itself does: a longer one would delay its
-/// other work for too long.
-const CACHED_READ_MAX: u32 = 64 << 10;
+/// A user's jobs of which none has ended between two looks wait for the back end.
+const STUCK: Duration = Duration::from_millis(10);
 
 /// The size of the pool, and aids for tests.
 #[derive(Clone, Debug)]
@@ -51,15 +51,6 @@ pub struct ThreadPool {
     cached_reads: Option<CachedReads>,
 }
 
-/// Takes completions from the storage threads.
-pub(super) type Sink = Arc<dyn Fn(Completion) + Send + Sync>;
-
-/// Completions on their way to the forwarder's loop.
-pub(super) struct CompletionQueue {
-    list: Mutex<Vec<Completion>>,
-    wake: Wake,
-}
-
 struct Shared {
     queue: Mutex<Queue>,
     ready: Condvar,
@@ -82,42 +73,17 @@ struct Shared {
     zero: Instant,
 }
 
+type Queued = (JobId, Job);
+
 struct Queue {
-    jobs: JobQueue<(JobId, Job)>,
+    jobs: JobQueue<Queued>,
     /// Whether a thread is about to take a job, so that no thread need be woken for it.
     looking: bool,
+    /// Whether a thread looks after users' jobs that wait for others of theirs.
+    watching: bool,
+    /// When a thread last looked after them.
+    watched: Instant,
     closed: bool,
-}
-
-impl CompletionQueue {
-    pub(super) fn new(wake: Wake) -> Arc<CompletionQueue> {
-        Arc::new(CompletionQueue {
-            list: Mutex::default(),
-            wake,
-        })
-    }
-
-    /// Appends a completion, and wakes the loop's thread if it has taken all earlier ones.
-    pub(super) fn push(&self, completion: Completion) {
-        let mut list = lock(&self.list);
-        let first = list.is_empty();
-        list.push(completion);
-        drop(list);
-        if first {
-            (self.wake)();
-        }
-    }
-
-    /// Appends a completion from the loop's own thread, which looks for completions after it has
-    /// submitted jobs.
-    fn push_quietly(&self, completion: Completion) {
-        lock(&self.list).push(completion);
-    }
-
-    /// Moves all completions into the list of the forwarder's loop.
-    pub(super) fn take(&self, into: &mut Vec<Completion>) {
-        into.append(&mut lock(&self.list));
-    }
 }
 
 impl ThreadPool {
@@ -134,8 +100,9 @@ impl ThreadPool {
             Arc::new(move |completion| done.push(completion))
         };
         let mut pool = ThreadPool::with_sink(files, slots, options, done, sink)?;
-        // With direct I/O the page cache has nothing.
-        pool.cached_reads = (!files.avoids_pages()).then(|| CachedReads::new(files.clone()));
+        // With direct I/O the page cache has nothing; injected faults count jobs of the threads.
+        pool.cached_reads = (!files.avoids_pages() && !options.faults.are_set())
+            .then(|| CachedReads::new(files.clone()));
         Ok(pool)
     }
 
@@ -149,10 +116,13 @@ impl ThreadPool {
         sink: Sink,
     ) -> std::io::Result<ThreadPool> {
         let depth = options.threads.max(1);
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue {
-                jobs: JobQueue::new(depth as usize),
+                jobs: JobQueue::new(depth as usize, processors),
                 looking: false,
+                watching: false,
+                watched: Instant::now(),
                 closed: false,
             }),
             ready: Condvar::new(),
@@ -201,7 +171,8 @@ impl Storage for ThreadPool {
     fn submit(&mut self, job: JobId, work: Job) {
         self.shared.pending.fetch_add(1, Ordering::Relaxed);
         if let Some(cached_reads) = &self.cached_reads
-            && let Some(result) = cached_reads.try_read(&self.shared, &work)
+            && let Some(result) =
+                cached_reads.try_read(&self.shared.slots, &self.shared.reads, &work)
         {
             self.shared.pending.fetch_sub(1, Ordering::Relaxed);
             let asker = Asker::Scheduler;
@@ -221,9 +192,11 @@ impl Storage for ThreadPool {
         let open = queue.jobs.open();
         self.shared.open.store(open, Ordering::Relaxed);
         let taken = open == 1 && queue.looking;
+        let watched = queue.watching;
         drop(queue);
-        // A job that may not run yet is taken by the thread that ends the one before it.
-        if may_run && !taken {
+        // A job that may not run yet is taken by the thread that ends the one before it, unless
+        // that takes long.
+        if (may_run && !taken) || (!may_run && !watched) {
             self.shared.ready.notify_one();
         }
     }
@@ -297,7 +270,7 @@ impl Shared {
         let mut spin = Spin::default();
         let mut before = None;
         while let Some((asker, (job, work))) = self.next(before, &mut spin) {
-            before = Some(asker);
+            let slept = matches!(asker, Asker::User(_)).then(job_width::sleeps);
             let failed = work.refused();
             let now = u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(IDLE);
             self.began[number].store(now, Ordering::Relaxed);
@@ -314,22 +287,32 @@ impl Shared {
                 false => result,
             };
             self.dead.look(&files, &self.faults, &result);
+            let slept = slept.is_some_and(|before| job_width::sleeps() > before);
+            before = Some((asker, slept));
             self.began[number].store(IDLE, Ordering::Relaxed);
             self.report(job, asker, result);
         }
     }
 
-    /// Waits for the next job and takes it; `before` is whose job the thread had. Of the threads
-    /// without a job, the one that worked last looks for a moment before it sleeps.
-    fn next(&self, before: Option<Asker>, spin: &mut Spin) -> Option<(Asker, (JobId, Job))> {
+    /// Waits for the next job and takes it; `before` is whose job the thread had, and whether the
+    /// thread slept in it. Of the threads without a job, the one that worked last looks for a
+    /// moment before it sleeps.
+    fn next(&self, before: Option<(Asker, bool)>, spin: &mut Spin) -> Option<(Asker, Queued)> {
         let mut queue = lock(&self.queue);
-        if let Some(asker) = before {
-            queue.jobs.ended(asker);
+        let open = queue.jobs.open();
+        if let Some((asker, slept)) = before {
+            queue.jobs.ended(asker, slept);
         }
-        let mut looked = false;
+        let (mut known, mut looked) = (open + 1, false);
         loop {
+            let open = queue.jobs.open();
             let next = queue.jobs.take();
             self.open.store(queue.jobs.open(), Ordering::Relaxed);
+            // This thread takes one of the jobs that may run since, another thread the second.
+            if open > known {
+                self.ready.notify_one();
+            }
+            known = usize::MAX;
             match next {
                 Some(next) => return Some(next),
                 None if queue.closed => return None,
@@ -341,12 +324,32 @@ impl Shared {
                     queue = lock(&self.queue);
                     queue.looking = false;
                 }
+                None if queue.jobs.holds_back() && !queue.watching => queue = self.watch(queue),
                 None => {
                     let waited = self.ready.wait(queue);
                     queue = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
                 }
             }
         }
+    }
+
+    /// Waits for a job, and lets one more of a user run if those before it take long.
+    fn watch<'a>(&self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        queue.watching = true;
+        let waited = self.ready.wait_timeout(queue, STUCK);
+        let (mut queue, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        queue.watching = false;
+        if queue.watched.elapsed() >= STUCK {
+            queue.watched = Instant::now();
+            queue.jobs.widen_stuck();
+        }
+        // If this thread takes one of the jobs, another one watches.
+        let others = match queue.jobs.open() {
+            0 => 0,
+            open => open - 1 + usize::from(queue.jobs.holds_back()),
+        };
+        (0..others).for_each(|_| self.ready.notify_one());
+        queue
     }
 
     fn report(&self, job: JobId, asker: Asker, result: JobResult) {
@@ -490,71 +493,6 @@ impl Shared {
         }
         let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         JobResult::Io { parts, device_ns }
-    }
-}
-
-/// Small reads of data in the page cache, which the thread of the forwarder's loop executes at
-/// once. To wake a pool's thread, and to let it sleep again, would take longer than the read.
-struct CachedReads {
-    files: PosixFiles,
-    /// Whether the back end does not support reads that return instead of waiting.
-    unable: AtomicBool,
-}
-
-impl CachedReads {
-    fn new(files: PosixFiles) -> CachedReads {
-        CachedReads {
-            files,
-            unable: AtomicBool::new(false),
-        }
-    }
-
-    /// The result, if the job is such a read and can be executed without waiting.
-    fn try_read(&self, shared: &Shared, work: &Job) -> Option<JobResult> {
-        let Job::Io {
-            handle,
-            direction: Direction::Read,
-            parts,
-            ..
-        } = work
-        else {
-            return None;
-        };
-        let [part] = &**parts else {
-            return None;
-        };
-        if part.len > CACHED_READ_MAX
-            || self.unable.load(Ordering::Relaxed)
-            || shared.faults.are_set()
-        {
-            return None;
-        }
-        let began = Instant::now();
-        let fd = self.files.open_read_fd(*handle)?;
-        let buffer = shared.slots.buffer(part.slot)?;
-        // A thread may use another part of the buffer, for as long as the back end takes.
-        let mut bytes = buffer.try_lock().ok()?;
-        let whole = bytes.raw();
-        let into = whole.part(part.slot_offset as usize, part.len as usize)?;
-        match raw_bytes::read_cached(&fd, part.offset, into) {
-            Ok(read) if read == part.len as usize => {}
-            // The end of the file, or of what is in the cache.
-            Ok(_) => return None,
-            Err(rustix::io::Errno::OPNOTSUPP) => {
-                self.unable.store(true, Ordering::Relaxed);
-                return None;
-            }
-            Err(_) => return None,
-        }
-        shared.reads.calls.fetch_add(1, Ordering::Relaxed);
-        shared.reads.syscalls.fetch_add(1, Ordering::Relaxed);
-        let read = u64::from(part.len);
-        shared.reads.bytes.fetch_add(read, Ordering::Relaxed);
-        let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Some(JobResult::Io {
-            parts: vec![Ok(part.len)],
-            device_ns,
-        })
     }
 }
 

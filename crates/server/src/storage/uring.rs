@@ -14,8 +14,8 @@ mod writers;
 pub use ring::UringRefused;
 
 use super::cache_gate::Pass;
+use super::completion_queue::{CompletionQueue, Sink};
 use super::job_queue::Asker;
-use super::pool::{CompletionQueue, Sink};
 use super::posix::Direct;
 use super::slots::SlotBuffer;
 use super::{

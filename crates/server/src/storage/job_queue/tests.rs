@@ -9,13 +9,13 @@ const MANY: u32 = 10_000;
 impl<T> JobQueue<T> {
     /// A job has ended, and its result was seen.
     fn done(&mut self, asker: Asker) {
-        self.ended(asker);
+        self.ended(asker, false);
         self.seen(asker);
     }
 }
 
 fn flooded(threads: usize) -> JobQueue<u32> {
-    let mut queue = JobQueue::new(threads);
+    let mut queue = JobQueue::new(threads, 2 * threads);
     (0..MANY).for_each(|job| {
         queue.push(FLOODER, job);
     });
@@ -86,9 +86,12 @@ fn as_many_jobs_can_be_taken_as_are_open() {
     };
     let askers = [FLOODER, OTHER, Asker::Own, Asker::Scheduler];
     for threads in [1, 2, 5] {
-        let mut queue = JobQueue::new(threads);
+        let mut queue = JobQueue::new(threads, 2);
         let (mut running, mut unseen) = (Vec::new(), Vec::new());
         for step in 0..20_000 {
+            if below(50) == 0 {
+                queue.widen_stuck();
+            }
             match below(3) {
                 0 => {
                     let before = queue.open();
@@ -99,7 +102,7 @@ fn as_many_jobs_can_be_taken_as_are_open() {
                 _ if running.is_empty() => {}
                 _ => {
                     let asker = running.swap_remove(below(running.len()));
-                    queue.ended(asker);
+                    queue.ended(asker, below(100) < 30);
                     unseen.push(asker);
                     if below(4) == 0 {
                         unseen.drain(..).for_each(|asker| queue.seen(asker));
@@ -107,13 +110,11 @@ fn as_many_jobs_can_be_taken_as_are_open() {
                 }
             }
             let waiting = queue.lines.iter();
-            let open: usize = waiting
-                .map(|(asker, line)| line.open(queue.bounds(*asker)))
-                .sum();
+            let open: usize = waiting.map(|(_, line)| line.open()).sum();
             assert_eq!(queue.open(), open + queue.scheduled.len());
             let in_turn = |it: &(&Asker, &Line<_>)| queue.turns.contains(it.0);
             let lines = queue.lines.iter();
-            let may = |it: &(&Asker, &Line<_>)| it.1.open(queue.bounds(*it.0)) > 0;
+            let may = |it: &(&Asker, &Line<_>)| it.1.open() > 0;
             assert!(lines.clone().all(|it| in_turn(&it) == may(&it)));
             assert_eq!(queue.turns.len(), lines.filter(may).count());
         }
@@ -131,7 +132,7 @@ fn results_that_nobody_looks_at_hold_back_their_user_alone() {
     let mut queue = flooded(4);
     let mut done = 0;
     while let Some((asker, _)) = queue.take() {
-        queue.ended(asker);
+        queue.ended(asker, false);
         done += 1;
     }
     assert_eq!((done, queue.open()), (3 + RESULTS_MAX, 0));
@@ -144,14 +145,14 @@ fn results_that_nobody_looks_at_hold_back_their_user_alone() {
     queue.close();
     assert_eq!(queue.open(), queue.len());
     while let Some((asker, _)) = queue.take() {
-        queue.ended(asker);
+        queue.ended(asker, false);
     }
     assert_eq!((queue.len(), queue.open()), (0, 0));
 }
 
 #[test]
 fn lines_of_users_who_have_gone_are_dropped() {
-    let mut queue = JobQueue::new(2);
+    let mut queue = JobQueue::new(2, 2);
     for uid in 0..MANY {
         queue.push(Asker::User(uid), uid);
         assert_eq!(queue.take(), Some((Asker::User(uid), uid)));
@@ -163,4 +164,49 @@ fn lines_of_users_who_have_gone_are_dropped() {
         queue.push(Asker::User(uid), uid);
     });
     assert_eq!((queue.len(), queue.open()), (10_000, 10_000));
+}
+
+#[test]
+fn a_user_whose_jobs_compute_has_few_threads_and_more_while_they_wait() {
+    let mut queue = JobQueue::new(8, 2);
+    (0..MANY).for_each(|job| {
+        queue.push(FLOODER, job);
+    });
+    let taken = |queue: &mut JobQueue<u32>| std::iter::from_fn(|| queue.take()).count();
+    assert_eq!(taken(&mut queue), 1);
+    for _ in 0..100 {
+        queue.done(FLOODER);
+        assert_eq!(taken(&mut queue), 1, "they compute");
+    }
+    for running in [2, 3, 4, 5, 6, 7, 7] {
+        queue.ended(FLOODER, true);
+        queue.seen(FLOODER);
+        taken(&mut queue);
+        assert_eq!(queue.lines[&FLOODER].running, running, "they sleep");
+    }
+    assert!(queue.push(OTHER, MANY), "a thread is left");
+}
+
+#[test]
+fn a_job_that_takes_long_keeps_no_others_of_its_user_waiting() {
+    let mut queue = JobQueue::new(8, 2);
+    (0..MANY).for_each(|job| {
+        queue.push(FLOODER, job);
+    });
+    queue.take().expect("one of many");
+    for looks in 0..10 {
+        assert_eq!(queue.open(), usize::from((2..8).contains(&looks)));
+        queue.take();
+        queue.widen_stuck();
+    }
+    // Where one ends between two looks, nothing is stuck.
+    let mut queue = JobQueue::new(8, 2);
+    (0..MANY).for_each(|job| {
+        queue.push(FLOODER, job);
+    });
+    for _ in 0..10 {
+        assert_eq!((queue.take().is_some(), queue.open()), (true, 0));
+        queue.widen_stuck();
+        queue.done(FLOODER);
+    }
 }
