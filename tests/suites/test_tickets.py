@@ -181,6 +181,33 @@ def test_without_a_next_ticket_the_mount_serves_the_program(node):
     assert again.ends() == ""
 
 
+# Calls that move the bytes of a file, or map it.
+MOVES = ("read,write,pread64,pwrite64,readv,writev,preadv,pwritev,preadv2,pwritev2,sendfile,splice,copy_file_range,"
+         "mmap,io_uring_enter,io_submit")
+
+
+def traced(node, file, *words, **options):
+    """Runs a program under strace as the user. Returns what it said; which calls moved bytes of that file past the
+    short-cut or the shim, and so through the mount; and whether it connected to the forwarder."""
+    log = node.work.file("strace", "", 0o666)
+    done = node.by(USER, "strace", "-f", "-qq", "-y", "-e", f"trace=connect,{MOVES}", "-o", log, *words, **options)
+    calls = log.read_text(errors="replace").splitlines()
+    port = f"htons({node.at.rpartition(':')[2]})"
+    return (done, [it for it in calls if f"<{file}>" in it],
+            any("connect(" in it and port in it for it in calls))
+
+
+@pytest.mark.parametrize("shortcut", [True, False])
+def test_bytes_go_from_the_program_to_the_forwarder(node, shortcut):
+    file = node.mount / f"traced-{shortcut}"
+    program = f"import os; fd = os.open({str(file)!r}, os.O_RDWR | os.O_CREAT); os.write(fd, b'x' * 70000); " \
+              "print(len(os.pread(fd, 80000, 0)))"
+    option = [] if shortcut else ["--no-shortcut"]
+    done, past, connected = traced(node, file, TIDEGATE, "run", *option, "--", sys.executable, "-c", program)
+    assert done.stdout == "70000\n", done
+    assert (not past, connected) == (shortcut, shortcut), past
+
+
 # With MPICH one rank moves the data of a node.
 @pytest.mark.parametrize("name, movers", [("mpich", 1), ("openmpi", 2)])
 def test_ranks_reach_the_forwarders_by_themselves(node, name, movers):
@@ -193,10 +220,12 @@ def test_ranks_reach_the_forwarders_by_themselves(node, name, movers):
     (node.data / name).mkdir()
     os.chown(node.data / name, USER, USER)
     before = node.proved()
-    done = node.by(USER, TIDEGATE, "run", "--verbose", "--", mpi.launcher, "-n", 2, program, node.mount / name / "file",
-                   env=mpi.environment | {"OMPI_MCA_btl": "self,vader", "HOME": "/var/tmp"})
+    file = node.mount / name / "file"
+    done, past, connected = traced(node, file, TIDEGATE, "run", "--verbose", "--", mpi.launcher, "-n", 2, program, file,
+                                   env=mpi.environment | {"OMPI_MCA_btl": "self,vader", "HOME": "/var/tmp"})
     said = done.stdout + done.stderr
     assert "all right" in said and "2 ranks are application" in said, said
+    assert not past and connected, past
     assert node.proved() >= before + movers, "no session for each rank"
     assert (node.data / name / "file").stat().st_uid == USER
 
