@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import kill, mounted, run, until
+from conftest import alive, kill, mounted, run, stop, until
 
 
 class Down:
@@ -84,3 +84,43 @@ def test_beside_an_open_file_in_another_mount_namespace(forwarders):
         assert writer.wait(30) == 0
         assert "had to be killed" not in down.end(0, 3)[0]
         assert (up.data / "held").read_text() == "bytes\nmore\n"
+
+
+def test_a_mount_by_hand_ends_too(forwarders):
+    with forwarders(2) as up:
+        other = up / "other"
+        mounting = up.mount_at(other, "--state-dir", up.state)
+        assert [path.name for path in up.state.glob("mount.*.toml")], "it is not told"
+        with open(other / "held", "w") as held:
+            held.write("bytes")
+            down = Down(up)
+            until(lambda: "open file" in down.err.read_text(), "it says nothing", 10)
+            assert f"the mount {other} is in use by" in down.err.read_text()
+            assert down.process.poll() is None and mounting.poll() is None
+        said = down.end(0, 2)[0]
+        assert f"{other} was let go of and taken away after" in said
+        assert mounting.wait(30) == 0 and not mounted(other)
+        assert (up.data / "held").read_text() == "bytes"
+        assert not list(up.state.glob("mount.*.toml")) and not list(up.state.glob("mount.*.pid"))
+
+
+def test_a_mount_by_hand_that_was_killed_is_taken_away(forwarders):
+    with forwarders(1) as up:
+        other = up / "other"
+        kill(up.mount_at(other, "--state-dir", up.state))
+        assert mounted(other)
+        Down(up).end(0, 0)
+        assert not mounted(other)
+
+
+def test_what_is_mounted_in_its_place_stays(forwarders):
+    with forwarders(1) as theirs, forwarders(1) as up:
+        mounter = int((up.state / "mount.pid").read_text())
+        up.tidegate("umount", up.mount)
+        until(lambda: not alive(mounter), "the mount does not end")
+        mounting = theirs.mount_at(up.mount, "--client", theirs.state / "client.toml")
+        (up.mount / "theirs").write_text("bytes")
+        run(up.program, "down", "--state-dir", up.state)
+        assert mounted(up.mount) and (up.mount / "theirs").read_text() == "bytes"
+        stop(mounting)
+        up.up.wait(60)

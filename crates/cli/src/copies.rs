@@ -1,7 +1,7 @@
 //! Copies of a mount: other mount namespaces, as those of containers, keep what was mounted when
 //! they were made. A FUSE file system lives as long as one of them.
 
-use crate::holders;
+use crate::set_mounts;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
@@ -30,10 +30,7 @@ impl fmt::Display for Copy {
 /// The mount namespaces, beside this process's own, that have a copy of the mount at a place, as
 /// far as /proc shows them to this user.
 pub fn find(point: &Path) -> Vec<Copy> {
-    let point = holders::spelled(point);
-    let mounts = tidegate_client::fuse_mounts();
-    // The latest hides those before it.
-    let Some(mount) = mounts.into_iter().rfind(|mount| mount.point == point) else {
+    let Some(mount) = set_mounts::at(point) else {
         return Vec::new();
     };
     let (found, copies) = mpsc::channel();

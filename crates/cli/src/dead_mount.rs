@@ -2,8 +2,8 @@
 //! place before it is taken away.
 
 use crate::errln;
-use crate::holders;
 use crate::processes::{MOUNT_SOURCE, detach};
+use crate::set_mounts;
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::mpsc;
@@ -43,14 +43,12 @@ pub fn advice(point: &Path) -> String {
 
 /// The user who mounted what is at this place, if Tidegate did.
 fn owner(point: &Path) -> Option<u32> {
-    let point = holders::spelled(point);
-    let mounts = tidegate_client::fuse_mounts();
-    // The latest hides those before it.
-    let mount = mounts.into_iter().rfind(|mount| mount.point == point)?;
+    let mount = set_mounts::at(point)?;
     (mount.source == MOUNT_SOURCE).then_some(mount.owner)
 }
 
-fn is_tidegates(point: &Path) -> bool {
+/// Whether what is mounted at this place is Tidegate's.
+pub fn is_tidegates(point: &Path) -> bool {
     owner(point).is_some()
 }
 

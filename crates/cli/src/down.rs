@@ -17,7 +17,8 @@ const ROUNDS_MAX: usize = 16;
 
 /// Unmount and stop the forwarders that `tidegate up` started.
 ///
-/// Programs that use the mount are named and waited for, up to 15 s; then they are cut off.
+/// Mounts that `tidegate mount` made of these forwarders end too. Programs that use a mount are
+/// named and waited for, up to 15 s; then they are cut off.
 #[derive(clap::Args)]
 pub struct Down {
     /// The state directory of that `tidegate up`
@@ -83,8 +84,8 @@ fn end(state: &StateDir, process: &Process) -> Vec<String> {
         killed.push(format!("`tidegate up`, after {seconds} s"));
     }
     killed.extend(up::take_killed(state));
-    if let (Some(busy), true) = (&busy, killed.is_empty()) {
-        busy.say_free();
+    if killed.is_empty() {
+        busy.iter().for_each(up::Busy::say_free);
     }
     killed
 }

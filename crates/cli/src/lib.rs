@@ -27,6 +27,7 @@ mod restarts;
 mod run;
 mod secret;
 mod serve;
+mod set_mounts;
 mod share;
 pub mod stat;
 pub mod state;

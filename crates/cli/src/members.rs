@@ -1,6 +1,6 @@
-//! The processes of a local set, by its state directory: those that hold pid files, and those that
-//! no pid file names, because `tidegate up` was killed before they had come so far, or somebody has
-//! removed the files.
+//! The processes of a local set, by its state directory: those that hold pid files, also mounts
+//! that `tidegate mount` made, and those that no pid file names, because `tidegate up` was killed
+//! before they had come so far, or somebody has removed the files.
 //!
 //! The latter are known by what they run: this program, by this user, with a file of the state
 //! directory as its configuration, and that is the same directory where they look. Processes in
@@ -8,20 +8,27 @@
 //! so that what is read is of the process which is ended.
 
 use crate::processes::Process;
+use crate::set_mounts::SetMount;
 use crate::state::{FORWARDERS_MAX, StateDir};
 use rustix::process::Pid;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A process of the mount and where that is, if only its arguments tell it.
+/// A process of a mount and where that is; None: where `client.toml` says.
 pub type RunningMount = (Option<PathBuf>, Process);
 
 /// The mounts and the forwarders that run, the latter with their indices.
 pub fn running(state: &StateDir) -> (Vec<RunningMount>, Vec<(usize, Process)>) {
     let find = |file: PathBuf| Process::find(&state.inside(&file));
-    let mount = find(state.file("mount.pid")).map(|process| (None, process));
-    let mut mounts = Vec::from_iter(mount);
+    let told = SetMount::all(state).into_iter();
+    let told = told.filter_map(|(mount, process)| Some((Some(mount.point), process?)));
+    let mut mounts: Vec<RunningMount> = told.collect();
+    if let Some(process) = find(state.file("mount.pid"))
+        && mounts.iter().all(|(_, one)| one.pid() != process.pid())
+    {
+        mounts.push((None, process));
+    }
     let by_file = |index| Some((index, find(state.forwarder(index, "pid"))?));
     let mut forwarders: Vec<_> = (0..FORWARDERS_MAX).filter_map(by_file).collect();
     for (role, process) in unnamed(state) {

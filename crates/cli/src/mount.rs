@@ -4,6 +4,7 @@ use crate::dead_mount;
 use crate::fail::Fail;
 use crate::installed;
 use crate::processes;
+use crate::set_mounts::Told;
 use crate::target::Target;
 use crate::view;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -84,6 +85,8 @@ impl Mount {
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Fail::runtime)?;
         let (found, client) = self.target.connect(None)?;
         check_role(&client)?;
+        // Before anything is mounted there.
+        let place = self.point.canonicalize().ok();
         let view = self.view.as_deref();
         let view = view.map(|name| view::find(client.clone(), &found, name));
         let view = view.transpose()?;
@@ -100,8 +103,13 @@ impl Mount {
             written.map_err(|error| Fail::usage(format!("{}: {error}", path.display())))
         };
         let pid_file = self.pid_file.as_ref().map(written).transpose()?;
+        let told = self.target.set().zip(place);
+        let told = told.and_then(|(state, place)| Told::tell(state, &place));
         wait(mounted, signals)?;
         client.shutdown();
+        if let Some(told) = told {
+            told.end();
+        }
         if let Some(pid_file) = pid_file {
             pid_file.remove();
         }

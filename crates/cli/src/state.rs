@@ -181,6 +181,16 @@ impl StateDir {
         Ok(true)
     }
 
+    /// The names in it that are text.
+    pub fn names(&self) -> Vec<String> {
+        let opened = self.opened.get();
+        let opened = opened.map(|opened| format!("/proc/self/fd/{}", opened.as_raw_fd()));
+        let folder = opened.map_or_else(|| self.path.clone(), PathBuf::from);
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string());
+        names.filter_map(Result::ok).collect()
+    }
+
     fn wrong(&self, what: &dyn std::fmt::Display) -> Fail {
         let path = self.path.display();
         Fail::usage(format!(

@@ -121,6 +121,18 @@ impl Target {
         (is_there && state.inside(&state.client_file()).exists()).then_some(state)
     }
 
+    /// The state directory of the local set that is meant, also where its `client.toml` is named.
+    pub fn set(&self) -> Option<StateDir> {
+        let Some(file) = self.client.as_ref().filter(|_| self.forwarders.is_empty()) else {
+            return self.state();
+        };
+        let file = std::path::absolute(file).ok()?;
+        let state = StateDir::choose(file.parent());
+        let is_its = file == state.client_file() && matches!(state.enter(), Ok(true));
+        let made_by_up = || state.inside(&state.forwarder(0, "toml")).exists();
+        (is_its && made_by_up()).then_some(state)
+    }
+
     /// The same failure, or that the set of a state directory has no process any more.
     fn or_dead_set(&self, fail: Fail) -> Fail {
         let state = self.state().filter(|state| !members::runs(state));

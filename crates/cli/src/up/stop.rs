@@ -1,15 +1,17 @@
-//! Stops what `tidegate up` started: the mount first, so that its last requests reach the
-//! forwarders, then the forwarders.
+//! Stops what `tidegate up` started: the mount first, and those that `tidegate mount` made of it,
+//! so that their last requests reach the forwarders, then the forwarders.
 
 use super::plan::MOUNT;
 use crate::copies::{self, Copy};
+use crate::dead_mount::{self, is_tidegates};
 use crate::errln;
 use crate::holders::{self, Holder};
-use crate::members;
+use crate::members::{self, RunningMount};
 use crate::processes::{self, Process};
 use crate::restarts::Restarts;
+use crate::set_mounts::SetMount;
 use crate::state::{FORWARDERS_MAX, StateDir};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// For the mount to end by itself.
@@ -31,13 +33,23 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Finds the processes that use the mount of a state directory; prints them on standard error,
+    /// Finds the processes that use the mounts of a state directory; prints them on standard error,
     /// and how long the command waits for them.
-    pub fn look(state: &StateDir) -> Option<Busy> {
-        let point = state.read_client_file().ok()?.mount?;
-        if !processes::is_mounted(&point) {
-            return None;
-        }
+    pub fn look(state: &StateDir) -> Vec<Busy> {
+        let mut points: Vec<PathBuf> = SetMount::all(state)
+            .into_iter()
+            .filter(|(mount, process)| process.is_some() && mount.is_there())
+            .map(|(mount, _)| mount.point)
+            .collect();
+        let named = client_mount(state).map(|point| holders::spelled(&point));
+        points.extend(named.filter(|point| is_tidegates(point)));
+        points.sort();
+        points.dedup();
+        points.into_iter().filter_map(Busy::look_at).collect()
+    }
+
+    /// The same of the mount at one place.
+    fn look_at(point: PathBuf) -> Option<Busy> {
         let (holders, copies) = (holders::find(&point), copies::find(&point));
         let place = point.display();
         if let Some(first) = copies.first() {
@@ -116,27 +128,20 @@ fn end_mount(process: &Process, busy: Option<&Busy>) -> bool {
 /// Stops the processes of the state directory, those included that no file of it names. Returns
 /// those that it had to kill, in words.
 pub fn stop(state: &StateDir) -> Vec<String> {
-    let mut killed = Vec::new();
     let (mounts, forwarders) = members::running(state);
-    for process in mounts.iter().map(|(_, process)| process) {
-        let busy = Busy::look(state);
-        let gently = end_mount(process, busy.as_ref());
-        match &busy {
-            _ if !gently => {
-                let still = busy.map_or(String::new(), |busy| busy.text());
-                let seconds = MOUNT_PATIENCE.as_secs();
-                killed.push(format!("the mount{still}, after {seconds} s"));
-            }
-            Some(busy) => busy.say_free(),
-            None => {}
+    let told = SetMount::all(state);
+    let client = client_mount(state);
+    let mut killed = end_mounts(&mounts, client.as_deref());
+    for (mount, _) in &told {
+        if mount.is_there() {
+            processes::detach(&mount.point);
         }
+        mount.forget(state);
     }
-    let client = state.read_client_file().ok();
+    // Those of which only their place is known, if nobody serves them any more.
     let points = mounts.into_iter().filter_map(|(point, _)| point);
-    let points = points.chain(client.and_then(|client| client.mount));
-    let points = points.chain([state.file(MOUNT)]);
-    for point in points.filter(|point| processes::is_mounted(point)) {
-        processes::detach(&point);
+    for point in points.chain(client).chain([state.file(MOUNT)]) {
+        dead_mount::mend(&point);
     }
     killed.extend(end_forwarders(&forwarders));
     for name in ["mount.pid", "up.pid", "client.toml"] {
@@ -156,9 +161,41 @@ pub fn stop(state: &StateDir) -> Vec<String> {
     killed
 }
 
-/// Whether something is left to stop, be it only a mount in the state directory.
+/// Where `client.toml` says that the set is mounted.
+fn client_mount(state: &StateDir) -> Option<PathBuf> {
+    state.read_client_file().ok()?.mount
+}
+
+/// Ends the processes of mounts, all at once; returns those that it had to kill, in words.
+/// `client`: where one is whose place is not told.
+fn end_mounts(mounts: &[RunningMount], client: Option<&Path>) -> Vec<String> {
+    std::thread::scope(|scope| {
+        let ends = mounts.iter().map(|(point, process)| {
+            scope.spawn(move || {
+                let point = point.as_deref().or(client);
+                let there = point.filter(|point| is_tidegates(point));
+                let busy = there.and_then(|point| Busy::look_at(point.to_path_buf()));
+                if end_mount(process, busy.as_ref()) {
+                    busy.iter().for_each(Busy::say_free);
+                    return None;
+                }
+                let still = busy.map_or(String::new(), |busy| busy.text());
+                let seconds = MOUNT_PATIENCE.as_secs();
+                Some(format!("the mount{still}, after {seconds} s"))
+            })
+        });
+        let ends: Vec<_> = ends.collect();
+        let ends = ends.into_iter().filter_map(|end| end.join().ok());
+        ends.flatten().collect()
+    })
+}
+
+/// Whether something is left to stop, be it only a dead mount.
 pub fn is_left(state: &StateDir) -> bool {
-    members::runs(state) || processes::is_mounted(&state.file(MOUNT))
+    let mut told = SetMount::all(state).into_iter();
+    members::runs(state)
+        || told.any(|(mount, _)| mount.is_there())
+        || dead_mount::is_dead(&state.file(MOUNT))
 }
 
 /// Takes the list of what the [`stop`] of another process has killed.
