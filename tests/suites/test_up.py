@@ -215,6 +215,29 @@ def test_a_forwarder_that_dies_is_started_again(forwarders):
         assert not (up.state / "forwarder.1.pid").exists()
 
 
+def test_a_forwarder_that_refuses_to_start_again_is_told(forwarders):
+    with forwarders(2, restarts=True) as up:
+        config = up.state / "forwarder.0.toml"
+        right = config.read_text()
+        config.write_text("nonsense = 1\n")
+        os.kill(up.pid(0), signal.SIGKILL)
+        wanted = "forwarder 0 died (exit status: 2: "
+        until(lambda: wanted in up.tidegate("stat").stdout, "stat does not tell it")
+        said = [line for line in up.tidegate("stat").stdout.splitlines() if wanted in line][0]
+        assert "nonsense" in said and said.endswith("and will be started again"), said
+        assert "nonsense" in up.states()[0]["died"]
+        assert "nonsense" in (up / "up.err").read_text()
+        config.write_text(right)
+        until(lambda: up.tidegate("stat", "--check", code=None).returncode == 0, "it is not started again", 90)
+        assert "died" not in up.states()[0]
+        config.write_text("nonsense = 1\n")
+        os.kill(up.pid(0), signal.SIGKILL)
+        until(lambda: "died" in up.states()[0] and "nonsense" in up.states()[0]["died"], "stat does not tell it")
+        said = run(TIDEGATE, "down", "--state-dir", up.state).stderr
+        assert "forwarder 0 did not run any more: it died (exit status: 2: " in said and "nonsense" in said, said
+        up.up.wait(60)
+
+
 @pytest.fixture
 def small(place):
     """A small file system."""

@@ -1,8 +1,11 @@
 //! `tidegate down`: stops what `tidegate up` started.
 
+use crate::errln;
 use crate::fail::Fail;
 use crate::lock::StateLock;
+use crate::members;
 use crate::processes::Process;
+use crate::restarts::Restarts;
 use crate::state::StateDir;
 use crate::up;
 use std::path::PathBuf;
@@ -33,6 +36,9 @@ impl Down {
         let is_there = state.enter()?;
         // Down in the mount, we would keep it busy ourselves. There always is a root.
         let _ = std::env::set_current_dir("/");
+        if is_there {
+            say_dead(&state);
+        }
         let mut killed = Vec::new();
         let mut found = false;
         let mut lock = None;
@@ -71,6 +77,19 @@ impl Down {
             true => Ok(ExitCode::SUCCESS),
             false => Err(Fail::runtime(up::cut_off(&killed))),
         }
+    }
+}
+
+/// Prints which forwarders had died, since who looks at the end of a set may not have seen it.
+fn say_dead(state: &StateDir) {
+    let restarts = Restarts::read(state);
+    if restarts.forwarder.is_empty() {
+        return;
+    }
+    let (_, running) = members::running(state);
+    let runs = |index| running.iter().any(|(one, _)| *one == index);
+    for line in restarts.dead(runs) {
+        errln!("tidegate: {line}");
     }
 }
 

@@ -25,8 +25,11 @@ pub struct Restart {
     pub count: u64,
     /// When it was the last time, in seconds since 1970.
     pub last_s: u64,
-    /// How it ended the last time.
+    /// How it ended the last time, and what its log says of that.
     pub how: String,
+    /// Whether it is dead now, and will be started again.
+    #[serde(default)]
+    pub waits: bool,
     /// Whether it is not started any more.
     pub given_up: bool,
 }
@@ -73,11 +76,9 @@ impl Restarts {
                 index, count, how, ..
             } = one;
             if one.given_up {
-                return format!(
-                    "forwarder {index} died ({how}), as the times before, and is not started again"
-                );
+                return one.gone();
             }
-            if *count == 0 {
+            if one.waits {
                 return format!("forwarder {index} died ({how}) and will be started again");
             }
             let ago = now.saturating_sub(one.last_s);
@@ -91,6 +92,28 @@ impl Restarts {
             )
         });
         lines.collect()
+    }
+
+    /// A line for each that is not started any more.
+    pub fn gone(&self) -> impl Iterator<Item = String> {
+        let gone = self.forwarder.iter().filter(|one| one.given_up);
+        gone.map(Restart::gone)
+    }
+
+    /// A line for each of those that died and do not run.
+    pub fn dead(&self, runs: impl Fn(usize) -> bool) -> Vec<String> {
+        let dead = self.forwarder.iter().filter(|one| !runs(one.index));
+        let dead = dead.map(|Restart { index, how, .. }| {
+            format!("forwarder {index} did not run any more: it died ({how})")
+        });
+        dead.collect()
+    }
+}
+
+impl Restart {
+    fn gone(&self) -> String {
+        let Restart { index, how, .. } = self;
+        format!("forwarder {index} died ({how}), as the times before, and is not started again")
     }
 }
 
@@ -121,6 +144,15 @@ mod tests {
         let says = "forwarder 2 died (signal: 9) and was started again, 3 times, ";
         assert!(lines[0].starts_with(says), "{lines:?}");
         assert!(lines[1].ends_with("is not started again"), "{lines:?}");
+        assert_eq!(restarts.gone().collect::<Vec<_>>(), lines[1..]);
+        restarts.of(2).waits = true;
+        let says = "forwarder 2 died (signal: 9) and will be started again";
+        assert_eq!(restarts.lines()[0], says);
+        let dead = restarts.dead(|index| index == 0);
+        assert_eq!(
+            dead,
+            ["forwarder 2 did not run any more: it died (signal: 9)"]
+        );
         Restarts::remove(&state);
         assert_eq!(Restarts::read(&state), Restarts::default());
         std::fs::remove_dir_all(&folder).expect("ours");

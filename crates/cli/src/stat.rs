@@ -50,12 +50,16 @@ impl Stat {
         // Of a local set; others have many mounts, on other nodes.
         let mount = found.mount.filter(|point| dead_mount::is_dead(point));
         let dead = mount.map(|point| Wrong::of_all("mount", dead_mount::advice(&point)));
+        let state_dir = self.target.set();
+        let restarts = || state_dir.as_ref().map(Restarts::read).unwrap_or_default();
         if self.check {
-            return Ok(self.check(&states(&client, &found.forwarders), dead));
+            let restarts = restarts();
+            let gone = restarts.gone().map(|line| Wrong::of_all("given-up", line));
+            let others = dead.into_iter().chain(gone).collect();
+            return Ok(self.check(&states(&client, &found.forwarders), others));
         }
-        let state_dir = self.target.state();
         loop {
-            let restarts = state_dir.as_ref().map(Restarts::read).unwrap_or_default();
+            let restarts = restarts();
             let mut states = states(&client, &found.forwarders);
             if let Some(file) = self.target.names_file() {
                 applications::name(&mut states, &names::read(&file));
@@ -79,9 +83,9 @@ impl Stat {
         }
     }
 
-    fn check(&self, states: &[Value], dead: Option<Wrong>) -> ExitCode {
+    fn check(&self, states: &[Value], others: Vec<Wrong>) -> ExitCode {
         let mut wrong = health::of_forwarders(states);
-        wrong.extend(dead);
+        wrong.extend(others);
         wrong.extend(health::of_seats(states));
         wrong.extend(health::of_number(states));
         wrong.extend(alike::differences(states));
@@ -108,6 +112,9 @@ fn note(states: &mut [Value], restarts: &Restarts) {
         let fields = states.get_mut(one.index).and_then(Value::as_object_mut);
         if let Some(fields) = fields {
             fields.insert("restarts".to_string(), one.count.into());
+            if one.waits || one.given_up {
+                fields.insert("died".to_string(), one.how.as_str().into());
+            }
         }
     }
 }

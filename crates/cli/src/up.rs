@@ -344,6 +344,11 @@ impl keeper::Set for Plan {
         self.state.forwarder(index, "log").display().to_string()
     }
 
+    fn last_words(&self, index: usize) -> String {
+        let log = self.state.forwarder(index, "log");
+        processes::last_line(&self.state.inside(&log))
+    }
+
     fn write(&self, restarts: &Restarts) {
         if let Err(error) = restarts.write(&self.state) {
             errln!("tidegate: `stat` will not tell of restarts: {error}");

@@ -1,9 +1,10 @@
 //! Keeps the forwarders of a local set: one that dies is started again after a pause, which doubles
-//! while it dies again. One that was told to end, or that refuses its configuration, stays away.
+//! while it dies again. One that was told to end stays away. One that refuses what it is told
+//! counts as dead: it has served with the same before, so what it misses may come back.
 
 use crate::errln;
 use crate::fail::Fail;
-use crate::restarts::{Restarts, now_s};
+use crate::restarts::{Restart, Restarts, now_s};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -65,6 +66,8 @@ pub trait Set {
     fn start_again(&self, index: usize) -> Result<Option<Child>, Fail>;
     /// The path of its log.
     fn log(&self, index: usize) -> String;
+    /// The last line of its log.
+    fn last_words(&self, index: usize) -> String;
     /// Keeps for other commands what was restarted.
     fn write(&self, restarts: &Restarts);
 }
@@ -75,11 +78,12 @@ pub fn look(set: &dyn Set, kept: &mut [Kept], restarts: &mut Restarts, again: bo
         let Some(status) = one.ended() else { continue };
         let log = set.log(index);
         let mut then = String::new();
+        let mut how = status.to_string();
+        if status.code().is_some_and(|code| code != 0) {
+            how = format!("{how}: {}", set.last_words(index));
+        }
         if again && is_death(status) {
-            one.died(Instant::now());
-            let known = restarts.of(index);
-            known.how = status.to_string();
-            known.given_up = one.due.is_none();
+            note_death(one, restarts.of(index), &how);
             set.write(restarts);
             then = match one.due {
                 Some(due) => {
@@ -89,8 +93,14 @@ pub fn look(set: &dyn Set, kept: &mut [Kept], restarts: &mut Restarts, again: bo
                 None => format!("; it died {} times in a row and stays away", one.deaths),
             };
         }
-        errln!("tidegate: forwarder {index} ended ({status}){then}; its log is {log}");
+        errln!("tidegate: forwarder {index} ended ({how}){then}; its log is {log}");
     }
+}
+
+fn note_death(one: &mut Kept, known: &mut Restart, how: &str) {
+    one.died(Instant::now());
+    known.how = how.to_string();
+    (known.waits, known.given_up) = (one.due.is_some(), one.due.is_none());
 }
 
 /// Starts those whose time has come.
@@ -106,12 +116,17 @@ pub fn start_due(set: &dyn Set, kept: &mut [Kept], restarts: &mut Restarts) {
                 (one.child, one.started) = (Some(child), now);
                 let known = restarts.of(index);
                 (known.count, known.last_s) = (known.count.saturating_add(1), now_s());
+                known.waits = false;
                 set.write(restarts);
             }
-            Ok(None) => {}
+            Ok(None) => {
+                restarts.of(index).waits = false;
+                set.write(restarts);
+            }
             Err(fail) => {
                 errln!("tidegate: forwarder {index}: {}", fail.message);
-                one.died(now);
+                note_death(one, restarts.of(index), &fail.message);
+                set.write(restarts);
             }
         }
     }
@@ -123,14 +138,13 @@ pub fn pause(kept: &[Kept]) -> Option<Duration> {
     Some(due.saturating_duration_since(Instant::now()))
 }
 
-/// Whether nobody has asked for this end: 0 is the end of one that was told to, 2 a refusal of its
-/// configuration, or of what another process has.
+/// Whether nobody has asked for this end: 0 is the end of one that was told to.
 fn is_death(status: ExitStatus) -> bool {
     let asked = [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT];
     let by_signal = status
         .signal()
         .is_some_and(|signal| !asked.contains(&signal));
-    by_signal || !matches!(status.code(), None | Some(0 | 2))
+    by_signal || !matches!(status.code(), None | Some(0))
 }
 
 #[cfg(test)]
@@ -162,7 +176,7 @@ mod tests {
         for (raw, dies) in [(0, false), (9, true), (11, true), (15, false), (2, false)] {
             assert_eq!(is_death(ExitStatus::from_raw(raw)), dies, "signal {raw}");
         }
-        for (code, dies) in [(1, true), (2, false), (101, true)] {
+        for (code, dies) in [(0, false), (1, true), (2, true), (101, true)] {
             assert_eq!(
                 is_death(ExitStatus::from_raw(code << 8)),
                 dies,
