@@ -286,7 +286,9 @@ def test_jobs_of_a_batch_system(place):
             folders.append(said.split("--state-dir ")[-1].split()[0])
         assert len(set(folders)) == len(jobs), folders
         assert folders[0] == f"{runtime}/tidegate" and folders[1] == f"{runtime}/tidegate-slurm-17"
+        run(TIDEGATE, "run", "--app", "named", "true", env=jobs[1])
         run(TIDEGATE, "down", env=jobs[1])
+        assert not os.path.exists(folders[1]), "the job has left its folder"
         assert "nothing is up in" in run(TIDEGATE, "down", env=jobs[1], code=2).stderr
         for job in (jobs[0], *jobs[2:]):
             run(TIDEGATE, "stat", "--check", env=job)
@@ -294,3 +296,25 @@ def test_jobs_of_a_batch_system(place):
         for job in jobs:
             run(TIDEGATE, "down", env=job, code=None)
     assert not any(serving(folder) for folder in folders)
+    assert [os.path.exists(folder) for folder in folders] == [True, False, False, False]
+
+
+def test_a_full_state_directory(place):
+    """Nothing is left of the try."""
+    if os.geteuid():
+        pytest.skip("only root can mount a small file system")
+    place.folder("run").chmod(0o700)
+    run("mount", "-t", "tmpfs", "-o", "size=128k,mode=700", "tmpfs", place.state)
+    try:
+        for free in range(0, 8, 2):
+            (place.state / "fill").write_bytes(bytes(4096) * (31 - free))
+            up = run(*command(place, "up", place / "data", "--forwarders", 1, "--no-mount"), code=1)
+            assert f"state directory {place.state}: no room: " in up.stderr, up.stderr
+            assert "nothing is up in" in run(*command(place, "down"), code=2).stderr
+            nothing_left(place)
+        (place.state / "fill").unlink()
+        run(*command(place, "up", place / "data", "--forwarders", 1, "--no-mount"))
+        run(*command(place, "down"))
+        nothing_left(place)
+    finally:
+        run("umount", "-l", place.state)

@@ -36,9 +36,7 @@ impl Down {
         let is_there = state.enter()?;
         // Down in the mount, we would keep it busy ourselves. There always is a root.
         let _ = std::env::set_current_dir("/");
-        if is_there {
-            say_dead(&state);
-        }
+        let any_died = is_there && say_dead(&state);
         let mut killed = Vec::new();
         let mut found = false;
         let mut lock = None;
@@ -52,6 +50,9 @@ impl Down {
                 // What an earlier one left.
                 up::take_killed(&state);
                 killed.extend(end(&state, &process));
+                if state.is_gone() {
+                    return ended(&killed);
+                }
             }
             let taken = StateLock::take(&state, "down", up::LOCK_PATIENCE)?;
             // One that had the lock before us may be up now.
@@ -61,7 +62,14 @@ impl Down {
             }
         }
         let rest = || state.inside(&state.client_file()).exists() || up::is_left(&state);
-        if lock.is_none() || !(found || rest()) {
+        if is_there && lock.is_none() {
+            let dir = state.path().display();
+            return Err(Fail::runtime(format!(
+                "{ROUNDS_MAX} times, another `tidegate up` has begun in {dir} while this ended the \
+                 one before: end what starts them"
+            )));
+        }
+        if !is_there || !(found || rest()) {
             let path = state.path().display();
             let other = state.outside_of_jobs().map_or(String::new(), |other| {
                 let other = other.path().display();
@@ -73,24 +81,34 @@ impl Down {
         }
         killed.extend(up::stop(&state));
         up::take_killed(&state);
-        match killed.is_empty() {
-            true => Ok(ExitCode::SUCCESS),
-            false => Err(Fail::runtime(up::cut_off(&killed))),
+        if killed.is_empty() && !any_died {
+            state.remove_of_job();
         }
+        ended(&killed)
+    }
+}
+
+/// The end, after this had to be killed.
+fn ended(killed: &[String]) -> Result<ExitCode, Fail> {
+    match killed.is_empty() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(Fail::runtime(up::cut_off(killed))),
     }
 }
 
 /// Prints which forwarders had died, since who looks at the end of a set may not have seen it.
-fn say_dead(state: &StateDir) {
+/// Whether any ever has.
+fn say_dead(state: &StateDir) -> bool {
     let restarts = Restarts::read(state);
-    if restarts.forwarder.is_empty() {
-        return;
+    if !restarts.any() {
+        return false;
     }
     let (_, running) = members::running(state);
     let runs = |index| running.iter().any(|(one, _)| *one == index);
     for line in restarts.dead(runs) {
         errln!("tidegate: {line}");
     }
+    true
 }
 
 /// Ends the `tidegate up` that runs; returns what had to be killed, in words.

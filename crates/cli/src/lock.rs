@@ -66,6 +66,11 @@ impl StateLock {
                 "{who} starts or stops what is in {dir}, and has not finished after {seconds} s"
             )));
         }
+        if state.is_gone() {
+            return Err(failed(
+                &"a `tidegate down` has removed it meanwhile; try again",
+            ));
+        }
         // For people and for the message above: the lock holds without it.
         let text = format!("process {} (`tidegate {what}`)\n", std::process::id());
         let _ = file.rewind();

@@ -68,6 +68,11 @@ impl Restarts {
         &mut self.forwarder[at]
     }
 
+    /// Whether any has died.
+    pub fn any(&self) -> bool {
+        !self.forwarder.is_empty()
+    }
+
     /// A line for each, for people.
     pub fn lines(&self) -> Vec<String> {
         let now = now_s();

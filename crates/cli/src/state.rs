@@ -16,6 +16,22 @@ pub const STATE_DIR: &str = "TIDEGATE_STATE_DIR";
 /// Most forwarders of one state directory.
 pub const FORWARDERS_MAX: usize = 64;
 
+/// The folder of the state directory where to mount, if nothing else is said.
+pub const MOUNT: &str = "mnt";
+
+/// What the names of other files begin with that commands make in a state directory, up to a dot.
+const OWN_FILES: [&str; 9] = [
+    "applications",
+    "client",
+    "forwarder",
+    "killed",
+    "lock",
+    "mount",
+    "restarts",
+    "secret",
+    "up",
+];
+
 /// `client.toml`: what the other commands need to know of a set of forwarders.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
@@ -189,6 +205,31 @@ impl StateDir {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().into_string());
         names.filter_map(Result::ok).collect()
+    }
+
+    /// Removes the directory that a job of a batch system had, since the job's name does not come
+    /// again: all that `up` and other commands have put there, and the directory if nothing else is
+    /// in it. The caller has its lock. Others' directories stay.
+    pub fn remove_of_job(&self) {
+        if self.outside_of_jobs().is_none() {
+            return;
+        }
+        for name in self.names() {
+            let kind = name.split_once('.').map_or(name.as_str(), |(kind, _)| kind);
+            // Whatever cannot be removed keeps the directory.
+            if OWN_FILES.contains(&kind) {
+                let _ = std::fs::remove_file(self.inside(&self.file(&name)));
+            } else if name == MOUNT {
+                let _ = std::fs::remove_dir(self.inside(&self.file(&name)));
+            }
+        }
+        let _ = std::fs::remove_dir(&self.path);
+    }
+
+    /// Whether the directory that was opened has been removed.
+    pub fn is_gone(&self) -> bool {
+        let found = self.opened.get().map(rustix::fs::fstat);
+        found.is_some_and(|found| found.is_ok_and(|found| found.st_nlink == 0))
     }
 
     fn wrong(&self, what: &dyn std::fmt::Display) -> Fail {

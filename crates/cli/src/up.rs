@@ -99,6 +99,7 @@ impl Up {
                 pid.as_raw_nonzero()
             )));
         }
+        plan.check_room()?;
         plan.check_traces()?;
         nested::check(&plan.export)?;
         if let Some(point) = &plan.mount
@@ -129,9 +130,14 @@ fn background(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
         ended.is_some() || is_ready(&log)
     });
     if let Some(status) = ended {
+        let mut message = processes::last_line(&log);
+        if message.is_empty() {
+            let log = log.display();
+            message = format!("ended ({status}), and there was no room to say why in {log}");
+        }
         return Err(Fail {
             code: code_of(status),
-            message: processes::last_line(&log),
+            message,
         });
     }
     if !ready {
@@ -193,13 +199,14 @@ fn foreground(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
     // Before anything is started, so that a signal never leaves something behind.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(Fail::runtime)?;
     // Says as long as this process lives which one to end.
-    let _pid_file = plan.write()?;
+    let _pid_file = plan.take()?;
     let mut started = Started {
         state: &plan.state,
         forwarders: Vec::new(),
         mount: None,
         stopped: false,
     };
+    plan.write()?;
     start(plan, &mut started, &mut signals)?;
     drop(lock);
     out!("{}", plan.usage());
@@ -211,9 +218,16 @@ fn foreground(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
     // this; and what was told to stop stops, whoever has the lock.
     let _lock = StateLock::take(&plan.state, "up, ending", PATIENCE);
     started.stopped = true;
+    let any_died = Restarts::read(&plan.state).any();
     let killed = stop(&plan.state);
     match killed.is_empty() {
-        true => Ok(ExitCode::SUCCESS),
+        true => {
+            // Else somebody wants to read the logs.
+            if !any_died {
+                plan.state.remove_of_job();
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         false => Err(Fail::runtime(cut_off(&killed))),
     }
 }

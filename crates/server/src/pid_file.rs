@@ -35,7 +35,11 @@ impl PidFile {
             // A file system without locks: the text alone is left.
             _ => file.set_len(0)?,
         }
-        writeln!(file, "{}", std::process::id())?;
+        if let Err(error) = writeln!(file, "{}", std::process::id()) {
+            // No room: a file without a number stands for nobody.
+            let _ = std::fs::remove_file(path);
+            return Err(error);
+        }
         Ok(PidFile {
             path: path.to_owned(),
             _file: file,

@@ -5,7 +5,7 @@ use crate::fail::Fail;
 use crate::keys::Setting;
 use crate::members;
 use crate::restarts::Restarts;
-use crate::state::{ClientFile, FORWARDERS_MAX, StateDir};
+use crate::state::{ClientFile, FORWARDERS_MAX, MOUNT, StateDir};
 use rustix::process::Pid;
 use std::fmt::Write;
 use std::io::Write as _;
@@ -20,8 +20,8 @@ use tidegate_server::config::{Config, Source, Value, rules_file};
 /// count against its user's quota.
 const ROOM: i64 = 16;
 
-/// The folder of the state directory where to mount, if nothing else is said.
-pub const MOUNT: &str = "mnt";
+/// Bytes that logs and the like may take before anybody looks at them.
+const LOGS_BYTES: usize = 64 << 10;
 
 /// A checked `tidegate up`.
 pub struct Plan {
@@ -120,9 +120,33 @@ impl Plan {
         }
     }
 
-    /// Writes the configurations, `client.toml` and the pid file, and makes the mount point.
-    pub fn write(&self) -> Result<PidFile, Fail> {
+    /// Checks that the state directory has room for logs and pid files: a set that cannot write
+    /// there cannot say that it is ready. Nothing is left of the check.
+    pub fn check_room(&self) -> Result<(), Fail> {
+        let place = self.state.inside(&self.state.file("up.room"));
+        let written = std::fs::write(&place, [0; LOGS_BYTES]);
+        // Not there where it could not be made.
+        let _ = std::fs::remove_file(place);
+        written.map_err(|error| {
+            let dir = self.state.path().display();
+            Fail::runtime(format!(
+                "state directory {dir}: no room: {error}; make some, or choose another with \
+                 --state-dir"
+            ))
+        })
+    }
+
+    /// Says in the state directory that this process has it. Before anything else is written there:
+    /// where that has no room, or refuses it for another reason, what is there stays as it is.
+    pub fn take(&self) -> Result<PidFile, Fail> {
         self.state.create()?;
+        let path = self.state.file("up.pid");
+        PidFile::write(&self.state.inside(&path))
+            .map_err(|error| Fail::usage(format!("{}: {error}", path.display())))
+    }
+
+    /// Writes the configurations and `client.toml`, and makes the mount point.
+    pub fn write(&self) -> Result<(), Fail> {
         Restarts::remove(&self.state);
         if let Some(path) = self.secret_file() {
             write_secret(&self.state.inside(&path))
@@ -144,16 +168,12 @@ impl Plan {
         }
         let text = toml::to_string(&self.client_file()).map_err(Fail::runtime)?;
         put(self.state.client_file(), text)?;
-        let path = self.state.file("up.pid");
-        let pid_file = PidFile::write(&self.state.inside(&path));
-        let pid_file =
-            pid_file.map_err(|error| Fail::usage(format!("{}: {error}", path.display())))?;
         if let Some(point) = &self.mount {
             std::fs::create_dir_all(point).map_err(|error| {
                 Fail::usage(format!("mount point {}: {error}", point.display()))
             })?;
         }
-        Ok(pid_file)
+        Ok(())
     }
 
     /// What other commands need to know.

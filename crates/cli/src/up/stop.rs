@@ -1,7 +1,6 @@
 //! Stops what `tidegate up` started: the mount first, and those that `tidegate mount` made of it,
 //! so that their last requests reach the forwarders, then the forwarders.
 
-use super::plan::MOUNT;
 use crate::copies::{self, Copy};
 use crate::dead_mount::{self, is_tidegates};
 use crate::errln;
@@ -10,7 +9,7 @@ use crate::members::{self, RunningMount};
 use crate::processes::{self, Process};
 use crate::restarts::Restarts;
 use crate::set_mounts::SetMount;
-use crate::state::{FORWARDERS_MAX, StateDir};
+use crate::state::{FORWARDERS_MAX, MOUNT, StateDir};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
