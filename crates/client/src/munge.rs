@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_net::{Address, Asking, Carried, Greeting, HandshakeError, Place, munge};
+use tidegate_net::{Address, Asking, Carried, Greeting, HandshakeError, Place, Refusal, munge};
 
 /// How long a forwarder's node may take to take a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
@@ -18,8 +18,10 @@ const MUNGED_MAX: Duration = Duration::from_secs(5);
 /// How long a forwarder may take to answer. It asks its own munged.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Pause before asking again where no forwarder answers.
-const PAUSE: Duration = Duration::from_millis(250);
+/// The least pause before asking again where no forwarder can answer, and the most. All ranks of a
+/// job may ask at once, so each chooses its pauses at random.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The longest time for which they are asked again.
 const LIMIT_MAX: Duration = Duration::from_secs(86_400);
 
@@ -47,7 +49,7 @@ impl Munge {
     }
 
     /// Gets a ticket of one of the forwarders at these addresses. Waits for some seconds for each
-    /// of them, at most; tries again for as long as `limit` where none answers.
+    /// of them, at most; tries again for as long as `limit` where none answers, or has time.
     pub(crate) fn ticket(&self, addresses: &[Address], limit: Duration) -> io::Result<Ticket> {
         (self.ask)(self, addresses, limit)
     }
@@ -73,17 +75,47 @@ impl Munge {
     }
 }
 
-/// Asks them again and again while none answers.
+/// Asks them again and again while none answers, or those that do have no time.
 fn ask(munge: &Munge, addresses: &[Address], limit: Duration) -> io::Result<Ticket> {
     let until = Instant::now() + limit.min(LIMIT_MAX);
-    loop {
-        match ask_each(munge, addresses) {
-            // What a forwarder or munged has said is no error of the system's.
-            Err(error) if error.kind() != ErrorKind::Other && Instant::now() + PAUSE < until => {
-                thread::sleep(PAUSE);
+    let mut pauses = Pauses(PAUSE);
+    persist(
+        || ask_each(munge, addresses),
+        || {
+            let pause = pauses.next();
+            let is_time = Instant::now() + pause < until;
+            if is_time {
+                thread::sleep(pause);
             }
-            asked => return asked,
+            is_time
+        },
+    )
+}
+
+/// Tries again as long as it may pass by itself, and `pause` says that there is time.
+fn persist<T>(
+    mut attempt: impl FnMut() -> io::Result<T>,
+    mut pause: impl FnMut() -> bool,
+) -> io::Result<T> {
+    loop {
+        match attempt() {
+            // What else a forwarder or munged has said is no error of the system's.
+            Err(error) if error.kind() != ErrorKind::Other && pause() => {}
+            tried => return tried,
         }
+    }
+}
+
+/// Pauses that grow to their double, each between a half and the whole of that.
+struct Pauses(Duration);
+
+impl Pauses {
+    fn next(&mut self) -> Duration {
+        let most = self.0;
+        self.0 = (2 * most).min(PAUSE_MAX);
+        // Without random numbers the clients differ by what they wait for.
+        let drawn = getrandom::u32().unwrap_or_default();
+        most / 2 + (most / 2).mul_f64(f64::from(drawn) / f64::from(u32::MAX))
     }
 }
 
@@ -148,10 +180,18 @@ fn ask_one(munge: &Munge, mut stream: TcpStream) -> io::Result<Ticket> {
     })?;
     match asking.finish(&answer) {
         Ok((secret, life)) => Ok(Ticket { secret, life }),
-        Err(error @ HandshakeError::Refused(_)) => Err(io::Error::other(error)),
-        Err(_) => Err(io::Error::other(
-            "it could not read the credential of munge",
-        )),
+        Err(error) => Err(not_given(error)),
+    }
+}
+
+/// Why a forwarder has given no ticket. Only that it has no time passes by itself.
+fn not_given(error: HandshakeError) -> io::Error {
+    match error {
+        HandshakeError::Refused(Refusal::Munged) => {
+            io::Error::new(ErrorKind::ResourceBusy, error.to_string())
+        }
+        HandshakeError::Refused(_) => io::Error::other(error),
+        _ => io::Error::other("it could not read the credential of munge"),
     }
 }
 
@@ -187,6 +227,61 @@ mod tests {
             .err()
             .expect("no ticket");
         error.to_string()
+    }
+
+    #[test]
+    fn a_forwarder_without_time_is_asked_again() {
+        let busy = || not_given(HandshakeError::Refused(Refusal::Munged));
+        let stranger = || not_given(HandshakeError::Refused(Refusal::Stranger));
+        let answers = [
+            Err(busy()),
+            Err(io::ErrorKind::ConnectionRefused.into()),
+            Ok(7),
+        ];
+        let mut answers = answers.into_iter();
+        let mut pauses = 0;
+        let asked = persist(
+            || answers.next().expect("no more"),
+            || {
+                pauses += 1;
+                true
+            },
+        );
+        assert_eq!((asked.expect("it has time at last"), pauses), (7, 2));
+        let asked = persist(
+            || Err::<(), _>(stranger()),
+            || panic!("it will not change its mind"),
+        );
+        assert!(
+            asked
+                .expect_err("no ticket")
+                .to_string()
+                .contains("does not know this user")
+        );
+        let asked = persist(|| Err::<(), _>(busy()), || false);
+        assert!(
+            asked
+                .expect_err("no ticket")
+                .to_string()
+                .contains("too many ask it at once")
+        );
+    }
+
+    #[test]
+    fn pauses_grow_and_differ() {
+        let drawn = |_| {
+            let mut pauses = Pauses(PAUSE);
+            (0..8).map(|_| pauses.next()).collect::<Vec<_>>()
+        };
+        let all: Vec<Vec<Duration>> = (0..4).map(drawn).collect();
+        for pauses in &all {
+            let mut most = PAUSE;
+            for pause in pauses {
+                assert!((most / 2..=most).contains(pause), "{pauses:?}");
+                most = (2 * most).min(PAUSE_MAX);
+            }
+        }
+        assert_ne!(all[0], all[1]);
     }
 
     #[test]
