@@ -16,7 +16,7 @@ import pytest
 from conftest import LONG, TIDEGATE, Forwarder, free_port, matches, need_fuse, run, stop, tidegate, until
 from worker import Worker
 
-USER, STRANGER, GROUP = 12345, 12346, 12347
+USER, STRANGER, GROUP, MEMBER = 12345, 12346, 12347, 12348
 LABEL = b"tidegate munge 1\0"
 # Numbers of refusals.
 VERSION, CREDENTIAL, STALE, REPLAYED, READER, ELSEWHERE, ROOT, STRANGE = 4, 9, 10, 12, 13, 14, 15, 16
@@ -71,8 +71,10 @@ class Cluster:
                                     "TIDEGATE_SHORTCUT": "eager"}
 
     def databases(self):
-        users = self.work.file("passwd", open("/etc/passwd").read() + f"vouched:x:{USER}:{USER}::/:/bin/sh\n")
-        groups = self.work.file("group", open("/etc/group").read() + f"vouched:x:{USER}:\nteam:x:{GROUP}:vouched\n")
+        users = self.work.file("passwd", open("/etc/passwd").read() + f"vouched:x:{USER}:{USER}::/:/bin/sh\n"
+                               f"member:x:{MEMBER}:{MEMBER}::/:/bin/sh\n")
+        groups = self.work.file("group", open("/etc/group").read() + f"vouched:x:{USER}:\nteam:x:{GROUP}:vouched\n"
+                                + "".join(f"club{number}:x:{4000000000 + number}:member\n" for number in range(300)))
         fuse = self.work / "fuse"
         os.mknod(fuse, stat.S_IFCHR | 0o666, os.stat("/dev/fuse").st_rdev)
         fuse.chmod(0o666)
@@ -179,6 +181,9 @@ def test_who_is_refused_is_told_why(cluster):
         return cluster.by(uid, *cluster.words("stat", munged, at), code=None).stderr
     assert matches("no ticket by munge: .*munge vouches for ordinary users", said(0))
     assert matches("no ticket by munge: .*its node does not know this user", said(STRANGER))
+    assert matches(f"no ticket by munge: .*user {MEMBER} is in 0 groups here, in too many on the forwarder's node, "
+                   "and a ticket has room for 240", said(MEMBER))
+    assert matches(f"no ticket by munge.*user {MEMBER} is in 301 groups", cluster.one.log.read_text())
     foreign = Munged(cluster.work, "foreign", os.urandom(128))
     assert matches("no ticket by munge: .*have both nodes the same key", said(USER, foreign))
     stop(foreign.process)

@@ -117,6 +117,14 @@ def test_a_ticket_is_the_callers_own(node):
     assert re.search("^key=(.*)$", node.secret.read_text(), re.M)[1] not in text
 
 
+def test_who_is_in_too_many_groups_is_told(node):
+    many = range(4_000_000_000, 4_000_000_300)
+    assert "Argument list too long" in node.ticket(USER, groups=many, code=1).stderr
+    said = node.by(USER, TIDEGATE, "stat", groups=many, code=None).stderr
+    assert f"user {USER} is in 300 groups, and a ticket has room for 240: " in said, said
+    node.ticket(USER, groups=many[:240])
+
+
 def test_what_others_can_do_with_it(node):
     (node.data / "secret").write_text("the first user's")
     os.chown(node.data / "secret", USER, USER)

@@ -2,7 +2,7 @@
 //! munged of this node vouches for the user, and a forwarder gives a ticket for that.
 
 use crate::signals::SignalGuard;
-use crate::ticket::Ticket;
+use crate::ticket::{Ticket, too_many_groups};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
@@ -190,6 +190,10 @@ fn not_given(error: HandshakeError) -> io::Error {
         HandshakeError::Refused(Refusal::Munged) => {
             io::Error::new(ErrorKind::ResourceBusy, error.to_string())
         }
+        HandshakeError::Refused(Refusal::Groups) => too_many_groups(
+            " here, in too many on the forwarder's node",
+            "be in fewer there, or use a mount of root's on this node",
+        ),
         HandshakeError::Refused(_) => io::Error::other(error),
         _ => io::Error::other("it could not read the credential of munge"),
     }

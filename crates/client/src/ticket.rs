@@ -4,6 +4,7 @@
 //! device control call.
 
 use crate::shortcut::{TICKET, TICKET_LEN, asked};
+use crate::wire::TICKET_GROUPS;
 use rustix::fd::OwnedFd;
 use std::io;
 use std::path::Path;
@@ -49,9 +50,27 @@ impl Ticket {
     /// Takes one from the mount at this directory, which root or this user must serve. `place`
     /// moves the descriptor that this needs for a moment.
     pub(crate) fn take(mount: &Path, place: Option<fn(OwnedFd) -> OwnedFd>) -> io::Result<Ticket> {
-        let bytes = asked::<TICKET_LEN>(mount, TICKET, place)?;
+        let bytes = asked::<TICKET_LEN>(mount, TICKET, place);
+        let bytes = bytes.map_err(|error| match error.raw_os_error() {
+            Some(libc::E2BIG) => {
+                too_many_groups("", "use the mount alone (--no-shortcut), or be in fewer")
+            }
+            _ => error,
+        })?;
         Ticket::decode(&*bytes).ok_or_else(|| io::Error::other("the mount gives no ticket"))
     }
+}
+
+/// Says that this process's user is in more groups than a ticket has room for: without some of them
+/// he would pass where one of his groups is kept out. `place`: where it was found, else in this
+/// process. `advice`: what he can do.
+pub(crate) fn too_many_groups(place: &str, advice: &str) -> io::Error {
+    let uid = rustix::process::geteuid().as_raw();
+    // The kernel keeps them anyway.
+    let own = rustix::process::getgroups().map_or(0, |groups| groups.len());
+    io::Error::other(format!(
+        "user {uid} is in {own} groups{place}, and a ticket has room for {TICKET_GROUPS}: {advice}"
+    ))
 }
 
 #[cfg(test)]

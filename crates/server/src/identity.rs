@@ -114,10 +114,19 @@ pub fn user_of(uid: u32) -> Option<String> {
     with_user(uid, |name, _| name.to_str().ok().map(str::to_string))?
 }
 
-/// The groups of the user with this number, from the system's databases of users and groups. None
-/// if there is no such user, or he is in too many groups. May wait for servers of the databases.
-pub fn groups_of(uid: u32) -> Option<Vec<u32>> {
-    with_user(uid, |name, group| {
+/// Why the groups of a user are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoGroups {
+    /// There is no such user.
+    NoUser,
+    /// He is in more than Linux lets a process have.
+    TooMany,
+}
+
+/// The groups of the user with this number, from the system's databases of users and groups. May
+/// wait for servers of the databases.
+pub fn groups_of(uid: u32) -> Result<Vec<u32>, NoGroups> {
+    let groups = with_user(uid, |name, group| {
         let mut room: libc::c_int = 64;
         loop {
             let mut groups = vec![0; usize::try_from(room).ok()?];
@@ -133,7 +142,8 @@ pub fn groups_of(uid: u32) -> Option<Vec<u32>> {
             room *= 2;
             (room <= GROUPS_MAX).then_some(())?;
         }
-    })?
+    });
+    groups.ok_or(NoGroups::NoUser)?.ok_or(NoGroups::TooMany)
 }
 
 /// The files of users and groups that there are. Programs that change them put others in their

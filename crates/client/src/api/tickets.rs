@@ -2,7 +2,7 @@
 
 use super::{Client, Errno};
 use crate::ticket::Ticket;
-use crate::wire::{Caller, Role};
+use crate::wire::{Caller, Role, TICKET_GROUPS};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_net::Secret;
@@ -44,8 +44,9 @@ impl Client {
     /// A ticket for a user of this node, as the answer to
     /// [`shortcut::TICKET`](crate::shortcut::TICKET): with it a process acts as that user at all
     /// forwarders, for as long as `life`. EPERM for root, and if this client's secret gives no
-    /// tickets, or none to this user; ENOTTY if it has none; EKEYEXPIRED if that has expired. Where
-    /// munge vouches for this client's user, it is the client's own, and EPERM for any other user.
+    /// tickets, or none to this user; E2BIG if he is in too many groups; ENOTTY if it has none;
+    /// EKEYEXPIRED if that has expired. Where munge vouches for this client's user, it is the
+    /// client's own, and EPERM for any other user.
     pub fn ticket_for(&self, user: Caller, life: Duration) -> Result<Vec<u8>, Errno> {
         if self.is_vouched() {
             return self.own_ticket(&user);
@@ -69,7 +70,11 @@ impl Client {
         }
         let node = rustix::system::uname();
         let node = node.nodename().to_string_lossy();
-        let secret = secret.ticket(user, &node, ends).map_err(|_| Errno::PERM)?;
+        let none = match user.groups.len() > TICKET_GROUPS {
+            true => Errno::TOOBIG,
+            false => Errno::PERM,
+        };
+        let secret = secret.ticket(user, &node, ends).map_err(|_| none)?;
         Ticket { secret, life }.encode().ok_or(Errno::MSGSIZE)
     }
 }

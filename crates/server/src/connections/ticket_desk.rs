@@ -8,7 +8,7 @@ use super::doors::Whose;
 use super::site_secrets::Valid;
 use crate::clock::wall_s;
 use crate::config::{Config, Munge as Use, Sandbox};
-use crate::identity::{UserFiles, groups_of};
+use crate::identity::{NoGroups, UserFiles, groups_of};
 use crate::lock::lock;
 use crate::thread_rights::{Work, keep_for};
 use rustix::fd::OwnedFd;
@@ -229,7 +229,10 @@ impl Clerk {
                        read only what was there at its start: start it again";
             return Err((Refusal::Munged, why.to_string()));
         }
-        let user = user_of(&vouched).map_err(no)?;
+        let user = user_of(&vouched).map_err(|refusal| {
+            let uid = vouched.uid;
+            (refusal, format!("user {uid}: {refusal}"))
+        })?;
         let node = asked.node.ip().to_canonical().to_string();
         let node = format!("munge-{}", node.replace(':', "-"));
         let expires = wall_s() + TICKET_LIFE.as_secs();
@@ -258,7 +261,10 @@ fn user_of(vouched: &Vouched) -> Result<Caller, Refusal> {
     if vouched.uid == u32::MAX || vouched.gid == u32::MAX {
         return Err(Refusal::Stranger);
     }
-    let groups = groups_of(vouched.uid).ok_or(Refusal::Stranger)?;
+    let groups = groups_of(vouched.uid).map_err(|none| match none {
+        NoGroups::NoUser => Refusal::Stranger,
+        NoGroups::TooMany => Refusal::Groups,
+    })?;
     let primary = *groups.first().ok_or(Refusal::Stranger)?;
     // Root of the user's node can run a process in any group.
     let gid = match groups.contains(&vouched.gid) {
