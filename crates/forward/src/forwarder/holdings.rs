@@ -1,4 +1,5 @@
-//! How many opens and locks the sessions of one user may have together, if he is not trusted.
+//! How many opens and locks the sessions of one user may have together, if he is not trusted, and
+//! those of a mount with limits.
 
 use super::Forwarder;
 use super::sessions::Client;
@@ -23,13 +24,17 @@ impl Forwarder {
         of_user_max: u32,
         count: impl Fn(u64) -> u32,
     ) -> bool {
-        let Some(client) = self.clients.get(&client).filter(|it| !it.standing.trusted) else {
+        let Some(client) = self
+            .clients
+            .get(&client)
+            .filter(|it| !it.standing.has_reserve())
+        else {
             return true;
         };
         if own == 0 || !own.is_multiple_of(STEP) {
             return true;
         }
-        let same = |it: &&Client| it.standing.is_of(&client.standing);
+        let same = |it: &&Client| it.standing.shares_with(&client.standing);
         let his = self.clients.values().filter(same).map(|it| count(it.id));
         his.fold(0, u32::saturating_add) < of_user_max
     }

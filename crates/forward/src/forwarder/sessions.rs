@@ -291,16 +291,16 @@ impl Forwarder {
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
     }
 
-    /// Whether a session may have one more connection. One user who is not trusted has a quarter of
-    /// the further connections.
+    /// Whether a session may have one more connection. One user who is not trusted, and one node
+    /// with limits, has a quarter of the further connections.
     fn has_room_to_join(&self, peer: &Standing) -> bool {
         let max = self.config.joined_max as usize;
         let his = || {
-            let same = |it: &&Client| it.standing.is_of(peer);
+            let same = |it: &&Client| it.standing.shares_with(peer);
             let his = self.clients.values().filter(same);
             his.map(|it| it.joined.len()).sum::<usize>()
         };
-        self.joined < max && (peer.trusted || his() < (max / 4).max(1))
+        self.joined < max && (peer.has_reserve() || his() < (max / 4).max(1))
     }
 
     /// Refuses a further connection. The session goes on without it.
@@ -328,7 +328,7 @@ impl Forwarder {
         let (all, own) = clients.fold((0, 0), |(all, own), client| {
             (
                 all + 1,
-                own + usize::from(client.standing.user.uid == standing.user.uid),
+                own + usize::from(client.standing.is_same_holder(standing)),
             )
         });
         let reserve = max / 16;

@@ -21,6 +21,8 @@ pub(super) struct Standing {
     pub(super) trusted: bool,
     /// For whom it may act, if not for everybody.
     pub(super) limits: Option<Box<Limits>>,
+    /// The name of its secret, if that has limits: mounts with other secrets are others.
+    pub(super) secret: Option<Box<str>>,
     /// It may change the forwarder itself: its policy, its shares, whether it serves.
     pub(super) administers: bool,
     /// It may ask for files at all.
@@ -33,16 +35,18 @@ impl Standing {
             user,
             trusted: false,
             limits: None,
+            secret: None,
             administers: false,
             reaches_files: true,
         }
     }
 
     /// A mount that acts for some users only.
-    fn of_limits(user: Caller, limits: &Limits) -> Standing {
+    fn of_limits(user: Caller, limits: &Limits, secret: &str) -> Standing {
         Standing {
             trusted: true,
             limits: Some(Box::new(limits.clone())),
+            secret: Some(secret.into()),
             ..Standing::of_user(limits.admit_or_nobody(user))
         }
     }
@@ -70,9 +74,20 @@ impl Standing {
         caller.is_some().then_some(()).ok_or(uid)
     }
 
-    /// Whether room is kept for it that other users cannot take.
+    /// Whether room is kept for it that other users cannot take. None is for a mount with limits,
+    /// whose node may be a thief's.
     pub(super) fn has_reserve(&self) -> bool {
-        self.trusted || self.administers
+        self.trusted && self.limits.is_none() || self.administers
+    }
+
+    /// Whether its sessions and those of the other are one user's, or one node's with limits.
+    pub(super) fn is_same_holder(&self, other: &Standing) -> bool {
+        self.user.uid == other.user.uid && self.secret == other.secret
+    }
+
+    /// Whether both share what one user may have.
+    pub(super) fn shares_with(&self, other: &Standing) -> bool {
+        self.is_of(other) && self.is_same_holder(other)
     }
 
     /// Whether a client that had this standing can be one that has the other: the same user with
@@ -109,7 +124,10 @@ impl Forwarder {
                 trusted: true,
                 ..Standing::of_user(told())
             },
-            Some(Role::Mount(limits)) => Standing::of_limits(told(), limits),
+            Some(Role::Mount(limits)) => {
+                let name = peer.grant.as_ref().map_or("", |grant| &grant.name);
+                Standing::of_limits(told(), limits, name)
+            }
             Some(Role::Operator) => Standing {
                 administers: true,
                 reaches_files: false,
@@ -146,6 +164,7 @@ impl Forwarder {
                 trusted: true,
                 administers: standing.administers || bare,
                 limits: None,
+                secret: None,
                 ..standing
             }),
             false => Err((Errno::EACCES.0, "the forwarder serves another user")),

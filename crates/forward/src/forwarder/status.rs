@@ -79,6 +79,7 @@
 use super::Forwarder;
 use super::accounts::Moved;
 use super::sessions::Client;
+use super::standing::Standing;
 use crate::host::HostCounts;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -101,33 +102,34 @@ const TOLD_MAX: usize = 8;
 
 /// The texts that users got last, and when they were written.
 #[derive(Default)]
-pub(super) struct TextsTold(Vec<(u32, Time, Box<[u8]>)>);
+pub(super) struct TextsTold(Vec<(Standing, Time, Box<[u8]>)>);
 
 impl Forwarder {
-    /// The JSON text for a client. One that is not trusted sees of other users only sums, and the
-    /// same as its user's clients have seen a moment ago.
+    /// The JSON text for a client. One that is not trusted, or has limits, sees of others only
+    /// sums, and the same as its user's clients have seen a moment ago.
     pub(super) fn status(&mut self, client: u64) -> Box<[u8]> {
         let client = &self.clients[&client];
         let standing = &client.standing;
         let sees_all = !standing.is_checked() || standing.administers;
-        let asker = (!sees_all).then_some(standing.user.uid);
-        let Some(uid) = asker else {
+        if sees_all {
             return self.status_for(None);
-        };
+        }
         let now = self.now;
         self.told.0.retain(|(_, at, _)| now.since(*at) < SAME_NS);
-        if let Some((_, _, text)) = self.told.0.iter().find(|(of, _, _)| *of == uid) {
+        let mut told = self.told.0.iter();
+        if let Some((_, _, text)) = told.find(|(of, _, _)| of.is_same_holder(standing)) {
             return text.clone();
         }
-        let text = self.status_for(asker);
+        let asker = standing.clone();
+        let text = self.status_for(Some(&asker));
         if self.told.0.len() >= TOLD_MAX {
             self.told.0.remove(0);
         }
-        self.told.0.push((uid, now, text.clone()));
+        self.told.0.push((asker, now, text.clone()));
         text
     }
 
-    fn status_for(&self, asker: Option<u32>) -> Box<[u8]> {
+    fn status_for(&self, asker: Option<&Standing>) -> Box<[u8]> {
         let mut text = String::new();
         for shown_max in [usize::MAX, 512, 64, 0] {
             text.clear();
@@ -143,7 +145,7 @@ impl Forwarder {
     fn write_status(
         &self,
         out: &mut String,
-        asker: Option<u32>,
+        asker: Option<&Standing>,
         shown_max: usize,
     ) -> core::fmt::Result {
         write!(
@@ -183,7 +185,8 @@ impl Forwarder {
             ",\"pool\":{{\"bytes\":{bytes},\"bytes_peak\":{peak},\"bytes_max\":{max}}}"
         )?;
         self.write_counters(out)?;
-        self.write_applications(out, asker, shown_max)?;
+        let uid = asker.map(|asker| asker.user.uid);
+        self.write_applications(out, uid, shown_max)?;
         out.write_str("}")
     }
 
@@ -272,10 +275,11 @@ impl Forwarder {
     fn write_sessions(
         &self,
         out: &mut String,
-        asker: Option<u32>,
+        asker: Option<&Standing>,
         shown_max: usize,
     ) -> core::fmt::Result {
-        let may_see = |client: &&Client| asker.is_none_or(|uid| uid == client.standing.user.uid);
+        let may_see =
+            |client: &&Client| asker.is_none_or(|asker| asker.is_same_holder(&client.standing));
         let clients = self.clients.values().filter(may_see);
         let hidden = self.clients.len() - clients.clone().count();
         if hidden > 0 {

@@ -60,6 +60,60 @@ fn private(parent: Handle, name: &str) -> Op {
     }
 }
 
+/// The same on a node whose secret has this name.
+fn mount_of(node: &str, limits: Limits) -> Peer {
+    let mut peer = mount(limits);
+    peer.grant.as_mut().expect("it has one").name = node.into();
+    peer
+}
+
+#[test]
+fn a_mount_sees_no_other_nodes_sessions() {
+    let mut world = World::new();
+    let mut host = Host::serving(&mut world);
+    let mut one = Tester::of(&mut host, 9, mount_of("cn1", limits("1000-1999")));
+    let mut other = Tester::of(&mut host, 10, mount_of("cn2", limits("1000-1999")));
+    let _users = Tester::of(&mut host, 11, peer(65_534));
+    for (mount, own, others) in [(&mut one, "cn1", "cn2"), (&mut other, "cn2", "cn1")] {
+        let Ok(Outcome::Text(text)) = mount.call(&mut host, Op::Status) else {
+            panic!("it may look");
+        };
+        let text = String::from_utf8(text.into()).expect("text");
+        assert!(
+            text.contains(r#""other_sessions":2,"sessions":[{"#),
+            "{text}"
+        );
+        assert!(text.contains(own) && !text.contains(others), "{text}");
+    }
+}
+
+#[test]
+fn no_room_is_kept_for_a_mount_with_limits() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    (config.sessions_max, config.sessions_of_user_max) = (16, 4);
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    let refused = |host: &mut Host, id, peer| {
+        let conn = host.connect(peer);
+        host.receive(conn, plain(1, Op::Hello(hello(id, 1))), &[]);
+        host.reply().result == Err(Status::Errno(87))
+    };
+    for id in 1..=4 {
+        Tester::of(&mut host, id, mount_of("cn1", limits("1000-1999")));
+    }
+    assert!(refused(&mut host, 5, mount_of("cn1", limits("1000-1999"))));
+    // Others have their own part, until what is left is root's.
+    let mut id = 5;
+    while id <= 15 {
+        let node = std::format!("cn{}", id / 4 + 1);
+        Tester::of(&mut host, id, mount_of(&node, limits("1000-1999")));
+        id += 1;
+    }
+    assert!(refused(&mut host, 17, mount_of("cn9", limits("1000-1999"))));
+    Tester::new(&mut host, 18);
+}
+
 #[test]
 fn root_is_nobody_and_users_outside_are_refused() {
     let mut world = World::new();
