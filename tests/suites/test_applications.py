@@ -7,7 +7,7 @@ from conftest import LONG, REPO, TIDEGATE, need_fuse
 from ranks import ways
 
 CASES = sorted(path.stem for path in (REPO / "tests/applications").glob("*.sh"))
-QUICK = ["mpi4py-openmpi", "pnetcdf"]
+QUICK = ["arrays", "lmdb", "mpi4py-openmpi", "pnetcdf", "redis"]
 
 
 @pytest.fixture(scope="module")
