@@ -27,7 +27,11 @@ impl FuseMount {
 
 /// The mounts, the latest last. Empty if the kernel does not tell them.
 pub fn fuse_mounts() -> Vec<FuseMount> {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    fuse_mounts_in(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+}
+
+/// The mounts in the text of `mountinfo`. Whoever mounts something shapes a line of it.
+pub fn fuse_mounts_in(text: &str) -> Vec<FuseMount> {
     text.lines().filter_map(mount_of).collect()
 }
 

@@ -32,8 +32,9 @@ pub use application::{
 };
 pub use bytes::Bytes;
 pub use collective::Collective;
-pub use fuse_mounts::{FuseMount, fuse_mounts};
+pub use fuse_mounts::{FuseMount, fuse_mounts, fuse_mounts_in};
 pub use munge::Munge;
 pub use options::EmbeddedOptions;
+pub use ticket::ticket_in;
 pub use tidegate_net::Encryption;
 pub use tidegate_wire as wire;

@@ -73,6 +73,12 @@ pub(crate) fn too_many_groups(place: &str, advice: &str) -> io::Error {
     ))
 }
 
+/// The ticket at the front of what a mount has answered, as a mount writes it; None if there is
+/// none.
+pub fn ticket_in(answer: &[u8]) -> Option<Vec<u8>> {
+    Ticket::decode(answer)?.encode()
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

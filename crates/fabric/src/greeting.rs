@@ -85,6 +85,14 @@ impl Greeting {
     }
 }
 
+/// The greeting that these bytes are, as this end writes it; None if they are none. For programs
+/// that hand in any bytes.
+pub fn greeting_in(bytes: &[u8]) -> Option<Vec<u8>> {
+    Greeting::decode(bytes)
+        .ok()
+        .map(|greeting| greeting.encode())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,5 +17,6 @@ mod memory;
 mod provider;
 
 pub use domain::{Domain, Error, Registration, load};
+pub use greeting::greeting_in;
 pub use link::{Link, Local, Remote, Wait};
 pub use provider::Provider;

@@ -16,9 +16,11 @@ mod names;
 mod nodes;
 mod opens;
 mod process;
+mod shown;
 
 pub(crate) use forwarders::{ClientForwarders, Tickets};
 pub use forwarders::{Forwarders, Held};
+pub use shown::Shown;
 
 use crate::fuse::{self, CancelToken, Entry, Errno, FileSystem, Operation, Reply, Request};
 use application::Applications;

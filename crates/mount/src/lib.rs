@@ -13,7 +13,7 @@ pub mod fuse;
 
 mod fs;
 
-pub use fs::{Forwarders, Held};
+pub use fs::{Forwarders, Held, Shown};
 pub use fuse::MountError;
 
 use fs::{ClientForwarders, RemoteFiles, Tickets};

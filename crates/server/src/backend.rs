@@ -7,6 +7,7 @@
 
 mod alone;
 pub mod check;
+pub mod heard;
 #[cfg(test)]
 mod lies;
 mod messages;
@@ -119,8 +120,13 @@ impl Backend {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"))?;
         let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-        id.and_then(|id| mounts.lines().find_map(|line| parse(line, id.trim())))
+        id.and_then(|id| Backend::in_mounts(&mounts, id.trim()))
             .ok_or_else(|| io::Error::other("the kernel does not say where it is mounted"))
+    }
+
+    /// The mount of this number in the text of `mountinfo`.
+    pub fn in_mounts(mounts: &str, id: &str) -> Option<Backend> {
+        mounts.lines().find_map(|line| parse(line, id))
     }
 
     /// The file system of the directory with this path.

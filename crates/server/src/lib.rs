@@ -37,6 +37,10 @@ pub use start::{Running, Server, StartError};
 pub mod kept {
     pub use crate::adapters::kept::{Texts, export_id, forwarders};
 }
+/// What forwarders tell each other that they have given applications, as files say it.
+pub mod reports {
+    pub use crate::adapters::gossip::{Heard, file_of};
+}
 /// Secrets of a site, for programs that make them.
 pub mod secret {
     pub use tidegate_net::{Secret, SecretError, SiteSecret, random_text};

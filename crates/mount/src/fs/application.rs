@@ -132,11 +132,24 @@ impl Applications {
 
 fn application(life: &Life, uid: u32, name: Option<&str>) -> Application {
     let environment = life.environment();
-    let variable = |name: &str| process::variable(&environment, name);
+    let session = format!("uid-{uid}.sid-{}", life.session());
+    let groups = || life.control_groups();
+    application_of(&environment, groups, session, name)
+}
+
+/// The application that this environment and control groups name; `session` is the name where they
+/// do not, and `name` the name in any case.
+pub(super) fn application_of(
+    environment: &[u8],
+    control_groups: impl FnOnce() -> String,
+    session: String,
+    name: Option<&str>,
+) -> Application {
+    let variable = |name: &str| process::variable(environment, name);
     let own = || {
         application_name_from_env(variable)
-            .or_else(|| name_from_control_groups(&life.control_groups()))
-            .unwrap_or_else(|| format!("uid-{uid}.sid-{}", life.session()))
+            .or_else(|| name_from_control_groups(&control_groups()))
+            .unwrap_or(session)
     };
     Application {
         name: name.map_or_else(own, str::to_string),

@@ -34,7 +34,7 @@ pub(super) fn caller_with_groups(uid: u32, gid: u32, tid: u32) -> Option<Caller>
     })
 }
 
-fn groups(status: &str) -> Vec<u32> {
+pub(super) fn groups(status: &str) -> Vec<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
     let numbers = line
         .unwrap_or("")
@@ -94,7 +94,8 @@ pub(super) fn variable(environment: &[u8], name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(value).into_owned())
 }
 
-fn parse_stat(stat: &str, tid: u32) -> Option<Life> {
+/// The life in the text of `/proc/PID/stat`.
+pub(super) fn parse_stat(stat: &str, tid: u32) -> Option<Life> {
     // The second field is the program's name, which may hold anything: count from its end.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();

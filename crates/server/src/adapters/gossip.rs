@@ -40,6 +40,39 @@ const HEAD: &str = "tidegate-given 2";
 /// Sums by application.
 type Sums = BTreeMap<u64, ServiceReport>;
 
+/// What other forwarders' files have said.
+#[derive(Default)]
+pub struct Heard {
+    /// For each other forwarder: the start of its process, and its sums when they were last read.
+    others: BTreeMap<u16, (u64, Sums)>,
+}
+
+impl Heard {
+    /// What a forwarder has given each application since the last call that was handed a whole file
+    /// of this life of its process. `bytes` are its file; one that is not whole says nothing.
+    pub fn take(&mut self, other: u16, bytes: &[u8]) -> Vec<ServiceReport> {
+        let text = std::str::from_utf8(bytes).ok();
+        let Some((life, sums)) = text.and_then(parse) else {
+            return Vec::new();
+        };
+        let known = self.others.get(&other).filter(|(known, _)| *known == life);
+        // Device time that was given before the first reading belongs to an earlier period.
+        let heard = known.map_or_else(Vec::new, |(_, before)| {
+            sums.values().filter_map(|now| more(now, before)).collect()
+        });
+        self.others.insert(other, (life, sums));
+        heard
+    }
+}
+
+/// The file of a forwarder whose process is told from others by `life`.
+pub fn file_of(life: u64, given: impl IntoIterator<Item = ServiceReport>) -> String {
+    let mut sums = Sums::new();
+    given.into_iter().for_each(|report| add(&mut sums, &report));
+    forget(&mut sums);
+    text(life, &sums)
+}
+
 /// What the forwarder's loop and the thread share.
 #[derive(Default)]
 struct Shared {
@@ -76,7 +109,7 @@ impl Gossip {
             life: u64::from(std::process::id()) << 32 | u64::from(started()),
             shared: shared.clone(),
             notify,
-            others: BTreeMap::new(),
+            heard: Heard::default(),
             fails: false,
         };
         Gossip {
@@ -137,8 +170,7 @@ struct Rounds {
     life: u64,
     shared: Arc<Shared>,
     notify: Wake,
-    /// For each other forwarder: the start of its process, and its sums when they were last read.
-    others: BTreeMap<u16, (u64, Sums)>,
+    heard: Heard,
     fails: bool,
 }
 
@@ -183,17 +215,8 @@ impl Rounds {
             let file = open_hidden_file(self.folder.as_fd(), &name(other)).map(File::from)?;
             let mut bytes = vec![0; FILE_BYTES_MAX];
             let len = file.read_at(&mut bytes, 0)?;
-            // The file is incomplete, or nobody has written it yet: the next round reads it again.
-            let text = std::str::from_utf8(&bytes[..len]).ok();
-            let Some((life, sums)) = text.and_then(parse) else {
-                continue;
-            };
-            // Device time that was given before the first reading belongs to an earlier period.
-            if let Some((known, before)) = self.others.insert(other, (life, sums.clone()))
-                && known == life
-            {
-                heard.extend(sums.values().filter_map(|now| more(now, &before)));
-            }
+            // If it is incomplete, or nobody has written it yet, the next round reads it again.
+            heard.extend(self.heard.take(other, &bytes[..len]));
         }
         if !heard.is_empty() {
             self.shared.lock().heard.extend(heard);
