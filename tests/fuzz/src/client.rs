@@ -287,27 +287,14 @@ impl World {
             true => None,
             false => Some(asked[draw.below(asked.len())].clone()),
         };
-        let (op, id, seat) = match &request {
-            Some(request) => (request.op.clone(), request.id, request.seat),
-            None => (Op::Ping, draw.u8().into(), draw.u16() % 4),
+        let request = request.unwrap_or_else(|| ping(draw.u8().into(), draw.u16() % 4));
+        let result = result(draw, &request.op, &self.handles);
+        let Some((_, reply)) = reply_to(draw, &request, result) else {
+            return self.lose(forwarder);
         };
-        let result = result(draw, &op, &self.handles);
-        let len = result.as_ref().map_or(0, Outcome::payload_len);
-        let Ok(payload_len) = u32::try_from(len.min(1 << 21)) else {
-            return;
-        };
-        let reply = Reply {
-            id,
-            seat: if draw.one_in(32) { draw.u16() } else { seat },
-            generation: draw.of(&[0, 1, 1, 1, 1, 2, 3, u64::MAX]),
-            epoch: draw.of(&[0, 0, 5, u64::MAX]),
-            charged_ns: draw.of(&[0, 7, u64::MAX]),
-            result,
-            payload_len,
-        };
-        match arrived(&op, &reply) {
+        match arrived(&request.op, &reply) {
             Some(reply) => {
-                self.asked.remove(&(forwarder, id));
+                self.asked.remove(&(forwarder, request.id));
                 let payload = vec![b'!'; reply.payload_len as usize].into();
                 self.input(Input::Received {
                     forwarder,
@@ -321,20 +308,63 @@ impl World {
     }
 }
 
+/// A request that nobody has made.
+fn ping(id: u64, seat: u16) -> Request {
+    Request {
+        id,
+        seat,
+        reply_slot: None,
+        generation: 0,
+        epoch: 0,
+        replay: false,
+        caller: None,
+        hints: None,
+        op: Op::Ping,
+        payload_len: 0,
+    }
+}
+
 /// The reply that arrives where this one is sent; None if it is none. It says itself what it
 /// answers.
 fn arrived(op: &Op, reply: &Reply) -> Option<Reply> {
-    let kind = reply.result.as_ref().ok().map(Outcome::kind);
-    let fits = |it: &OpKind| kind.is_none_or(|kind| kind == it.spec().reply);
-    let code = match fits(&op.kind()) {
-        true => op.kind(),
-        false => OpKind::ALL.iter().copied().find(fits)?,
-    };
     let mut bytes = Vec::new();
-    encode_reply(code as u8, reply, &mut bytes);
+    encode_reply(code_of(op, reply)?, reply, &mut bytes);
     let (head, body) = bytes.split_first_chunk::<HEADER_LEN>()?;
     let header = decode_header(head, PAYLOAD_LIMIT).ok()?;
     decode_reply(&header, body).ok()
+}
+
+/// The code of the operation that a reply answers, if it can be this one; else of another.
+fn code_of(op: &Op, reply: &Reply) -> Option<u8> {
+    let kind = reply.result.as_ref().ok().map(Outcome::kind);
+    let fits = |it: &OpKind| kind.is_none_or(|kind| kind == it.spec().reply);
+    match fits(&op.kind()) {
+        true => Some(op.kind() as u8),
+        false => Some(OpKind::ALL.iter().copied().find(fits)? as u8),
+    }
+}
+
+/// A reply to this request with this result, and the code of the operation that it answers.
+pub(crate) fn reply_to(
+    draw: &mut Draw<'_>,
+    request: &Request,
+    result: Result<Outcome, Status>,
+) -> Option<(u8, Reply)> {
+    let len = result.as_ref().map_or(0, Outcome::payload_len);
+    let reply = Reply {
+        id: request.id,
+        seat: if draw.one_in(32) {
+            draw.u16()
+        } else {
+            request.seat
+        },
+        generation: draw.of(&[0, 1, 1, 1, 1, 2, 3, u64::MAX]),
+        epoch: draw.of(&[0, 0, 5, u64::MAX]),
+        charged_ns: draw.of(&[0, 7, u64::MAX]),
+        result,
+        payload_len: len.min(1 << 21) as u32,
+    };
+    Some((code_of(&request.op, &reply)?, reply))
 }
 
 /// An answer that the client of a mount may get to this operation.
@@ -366,7 +396,8 @@ pub(crate) fn answer(draw: &mut Draw<'_>, op: &Op, handles: &[Handle]) -> Result
     })
 }
 
-fn result(draw: &mut Draw<'_>, op: &Op, handles: &[Handle]) -> Result<Outcome, Status> {
+/// What a forwarder may say of this operation, right or wrong.
+pub(crate) fn result(draw: &mut Draw<'_>, op: &Op, handles: &[Handle]) -> Result<Outcome, Status> {
     match draw.u8() % 16 {
         0 => Err(Status::NotMySeat),
         1 => Err(Status::UnknownHandle),

@@ -3,9 +3,10 @@
 use crate::Draw;
 use std::path::Path;
 use tidegate_cli::state::ClientFile;
+use tidegate_client::Options;
+use tidegate_client::collective::{Hint, Hints};
 use tidegate_client::list::{addresses_of_answer, addresses_of_text};
 use tidegate_client::shortcut::Answer;
-use tidegate_client::{Options, collective::Hint};
 use tidegate_net::{Address, Secret, SiteSecret};
 use tidegate_sched::{CostModel, Rate, Scheduler};
 use tidegate_server::config::{self, Config, Source};
@@ -82,8 +83,23 @@ fn read_bytes(kind: u8, bytes: &[u8]) {
             }
         }
         _ => {
-            let _ = Answer::decode(bytes);
-            let _ = Hint::decode(bytes);
+            if let Some(answer) = Answer::decode(bytes)
+                && let Some(again) = answer.encode()
+            {
+                let again = Answer::decode(&again).expect("it was just written");
+                // A path that is too long is left out.
+                let path = again.path.clone();
+                assert!(path == answer.path || path.is_empty());
+                assert_eq!(again, Answer { path, ..answer });
+            }
+            if let Some(hint) = Hint::decode(bytes) {
+                let mut hints = Hints::default();
+                hints.publish(hint);
+                hints.find(hint.first, 1);
+                hints.find(u64::MAX, u64::MAX);
+                hints.end(hint.collective.operation);
+                assert!(hints.is_empty(), "a hint stays behind its end");
+            }
         }
     }
 }

@@ -16,8 +16,10 @@ use tidegate_wire::{Grant, Limits, Role};
 const PAYLOAD_MAX: u32 = 1 << 16;
 
 /// A site, and the secrets of a mount and of an operator who has left.
-static SITE: LazyLock<[SiteSecret; 1]> = LazyLock::new(|| [site(*b"the secret of this site")]);
-static MOUNT: LazyLock<Secret> = LazyLock::new(|| derived(Role::Mount(Limits::default()), None));
+pub(crate) static SITE: LazyLock<[SiteSecret; 1]> =
+    LazyLock::new(|| [site(*b"the secret of this site")]);
+pub(crate) static MOUNT: LazyLock<Secret> =
+    LazyLock::new(|| derived(Role::Mount(Limits::default()), None));
 static LEFT: LazyLock<Secret> = LazyLock::new(|| derived(Role::Operator, Some(1)));
 
 fn site<const N: usize>(bytes: [u8; N]) -> SiteSecret {
@@ -156,7 +158,7 @@ fn client_hears(draw: &mut Draw<'_>) {
 }
 
 /// Bytes with a few of them changed, left out or put in, and whether they differ.
-fn changed(draw: &mut Draw<'_>, bytes: &[u8]) -> (Vec<u8>, bool) {
+pub(crate) fn changed(draw: &mut Draw<'_>, bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut changed = bytes.to_vec();
     for _ in 0..draw.u8() % 4 {
         let at = usize::from(draw.u16()) % (changed.len() + 1);

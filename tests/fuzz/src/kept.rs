@@ -1,12 +1,11 @@
 //! The hidden folder of an export, whose files are damaged: a forwarder that starts there takes its
 //! seats or says what is wrong.
 
-use crate::Draw;
+use crate::{Draw, folder::Folder};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_server::clock::Zero;
 use tidegate_server::kept::{Texts, export_id, forwarders};
 use tidegate_server::seats::{LeaseOptions, LeasedSeats, Seats, SeatsError, Tried};
@@ -15,7 +14,7 @@ use tidegate_server::storage::{ExportOptions, PosixFiles};
 use tidegate_wire::Layout;
 use tidegate_wire::frame::checksum;
 
-const LAYOUT: Layout = Layout {
+pub(crate) const LAYOUT: Layout = Layout {
     seats: 2,
     stripe: 4096,
 };
@@ -24,47 +23,20 @@ const LEASE_SUM_AT: usize = 508;
 /// Pieces of a table that are copied at most before a seat is taken.
 const PIECES_MAX: usize = 1000;
 
-/// A directory that goes with its last user.
-struct Export(PathBuf);
-
-impl Export {
-    fn new() -> Export {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let memory = Path::new("/dev/shm");
-        let place = match memory.is_dir() {
-            true => memory.to_owned(),
-            false => std::env::temp_dir(),
-        };
-        let path = place.join(format!("tidegate-fuzz-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).expect("it is a fresh directory");
-        Export(path)
-    }
-
-    fn hidden(&self) -> PathBuf {
-        self.0.join(".tidegate")
-    }
-}
-
-impl Drop for Export {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 pub(super) fn run(data: &[u8]) {
     let mut draw = Draw::new(data);
-    let export = Export::new();
+    let folder = Folder::new();
+    let (export, hidden) = (folder.path(), folder.path().join(".tidegate"));
     let leased = draw.yes();
-    start(&export.0, leased).expect("nothing is damaged yet");
+    start(export, leased).expect("nothing is damaged yet");
     for _ in 0..1 + draw.u8() % 6 {
         // Damage that cannot be done is none.
-        let _ = damage(&mut draw, &export.hidden());
+        let _ = damage(&mut draw, &hidden);
     }
     // What is wrong is said, and nothing else happens.
     let leased = leased ^ draw.one_in(4);
-    let _ = start(&export.0, leased);
-    let _ = start(&export.0, leased);
+    let _ = start(export, leased);
+    let _ = start(export, leased);
 }
 
 /// A forwarder starts, takes its seats, and ends.
@@ -80,7 +52,7 @@ fn start(export: &Path, leased: bool) -> Result<(), String> {
     };
     let others = others().map_err(|error| said(&error));
     let taken = match leased {
-        true => take_leases(seats),
+        true => LeasedSeats::by_files(seats, lease_options()).and_then(take_leases),
         false => take(&seats),
     };
     files.tidy();
@@ -106,14 +78,17 @@ fn take(seats: &Seats) -> Result<(), SeatsError> {
     Ok(())
 }
 
-fn take_leases(seats: Seats) -> Result<(), SeatsError> {
-    let options = LeaseOptions {
+pub(crate) fn lease_options() -> LeaseOptions {
+    LeaseOptions {
         ttl_ns: 1_000_000_000,
         outlives_node: true,
         one_node: false,
         fence: Fence::new(Zero::now()),
-    };
-    let mut seats = LeasedSeats::by_files(seats, options)?;
+    }
+}
+
+/// Takes each seat once, and gives it back.
+pub(crate) fn take_leases(mut seats: LeasedSeats) -> Result<(), SeatsError> {
     for seat in 0..LAYOUT.seats {
         for _ in 0..PIECES_MAX {
             match seats.try_take(seat)? {

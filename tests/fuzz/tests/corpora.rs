@@ -33,7 +33,7 @@ fn what_was_found_once_stays_mended() {
         let inputs = inputs(&text);
         assert!(!inputs.is_empty(), "{} has no input", path.display());
         for (number, input) in inputs.iter().enumerate() {
-            let failed = catch_unwind(|| (target.run)(input)).is_err();
+            let failed = catch_unwind(|| target.check(input)).is_err();
             assert!(!failed, "input {number} of {}", path.display());
         }
     }
@@ -58,10 +58,16 @@ fn each_target_has_a_fuzzer_and_a_corpus_and_they_are_small() {
     let all: BTreeSet<String> = ALL.iter().map(|target| target.name.to_owned()).collect();
     assert_eq!(names(folder().join("fuzz_targets")), all);
     assert_eq!(names(folder().join("corpus")), all);
-    let manifest = std::fs::read_to_string(folder().join("Cargo.toml")).expect("it is there");
+    let text = |path: &str| std::fs::read_to_string(folder().join(path)).expect("it is there");
+    let (manifest, table) = (text("Cargo.toml"), text("../CONTRIBUTING.md"));
     for name in all {
         let path = format!("path = \"fuzz_targets/{name}.rs\"");
         assert!(manifest.contains(&path), "fuzz/Cargo.toml lacks {path}");
+        let row = format!("\n| `{name}` |");
+        assert!(
+            table.contains(&row),
+            "CONTRIBUTING.md does not say what {name} is for"
+        );
     }
     let files = std::fs::read_dir(folder().join("corpus")).expect("it is there");
     let bytes: u64 = files
