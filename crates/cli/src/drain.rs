@@ -3,7 +3,7 @@
 use crate::fail::Fail;
 use crate::outln;
 use crate::stat::health::{double, name};
-use crate::stat::{ANSWER_MAX, states, why};
+use crate::stat::{ANSWER_MAX, state, states, why};
 use crate::target::Target;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -91,8 +91,10 @@ impl Drain {
         let text = client.status(index).map_err(|errno| {
             Fail::runtime(format!("forwarder {index} ({address}): {}", why(errno)))
         })?;
-        let state: Value = serde_json::from_str(&text)
-            .map_err(|error| Fail::runtime(format!("forwarder {index}: its state: {error}")))?;
+        let state = state(&text);
+        if let Some(error) = state["error"].as_str() {
+            return Err(Fail::runtime(format!("forwarder {index}: its {error}")));
+        }
         let mut seats = state["seats"].as_array().into_iter().flatten();
         let serves = |one: &Value| {
             let word = one["state"].as_str().unwrap_or("");

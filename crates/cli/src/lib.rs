@@ -21,6 +21,7 @@ mod members;
 mod mount;
 mod names;
 pub mod output;
+mod plain;
 mod policy;
 pub mod processes;
 mod restarts;
@@ -36,6 +37,13 @@ pub mod target;
 pub mod trace;
 mod up;
 mod view;
+
+/// What people are shown of the states of forwarders, for programs that hand in any.
+pub mod pages {
+    pub use crate::policy::lines as policies;
+    pub use crate::share::{Shown, shown as shares};
+    pub use crate::stat::{complaints, page, state};
+}
 
 use clap::Parser;
 use clap::error::ErrorKind;

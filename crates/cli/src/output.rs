@@ -6,6 +6,7 @@
 //! and its kin.
 
 use crate::fail::Fail;
+use crate::plain;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, PoisonError};
@@ -13,17 +14,23 @@ use std::sync::{Mutex, PoisonError};
 /// The first error of standard output.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Prints to standard output, unless that has failed before.
+/// Prints to standard output, unless that has failed before. Others may have chosen words in it.
 pub fn print(text: Arguments<'_>) {
+    let text = plain::page(&text.to_string());
     let mut failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner);
     if failed.is_none() {
-        *failed = io::stdout().write_fmt(text).err();
+        *failed = io::stdout().write_all(text.as_bytes()).err();
     }
 }
 
-/// Prints to standard error. There is nowhere to say that this fails.
-pub fn complain(text: Arguments<'_>) {
+/// Draws on standard error, with orders to the terminal. There is nowhere to say that this fails.
+pub fn draw(text: Arguments<'_>) {
     let _ = io::stderr().write_fmt(text);
+}
+
+/// Prints to standard error. Others may have chosen words in it.
+pub fn complain(text: Arguments<'_>) {
+    let _ = io::stderr().write_all(plain::page(&text.to_string()).as_bytes());
 }
 
 /// Hands on what was printed; false if nobody reads it any more.
@@ -59,10 +66,10 @@ macro_rules! outln {
     ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Prints to standard error, as `eprint!` does.
+/// Draws on standard error, as `eprint!` does, with orders to the terminal.
 #[macro_export]
 macro_rules! err {
-    ($($text:tt)*) => { $crate::output::complain(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::output::draw(format_args!($($text)*)) };
 }
 
 /// Prints a line to standard error, as `eprintln!` does.

@@ -2,6 +2,8 @@
 
 use crate::fail::Fail;
 use crate::keys::key_value;
+use crate::out;
+use crate::plain;
 use crate::stat::{ANSWER_MAX, ask_all, states, why};
 use crate::target::Target;
 use crate::{errln, outln};
@@ -87,21 +89,7 @@ impl Policy {
             outln!("{}", serde_json::Value::Array(policies));
             return Ok(ExitCode::SUCCESS);
         }
-        for one in policies {
-            let policy = one["policy"]
-                .as_str()
-                .or(one["error"].as_str())
-                .unwrap_or("unknown");
-            let options = options(&one["options"]);
-            let asked = one["asked_policy"].as_str();
-            let instead = match asked.filter(|asked| *asked != policy) {
-                Some(asked) if one["policy"].is_string() => {
-                    format!(" (in the place of {asked} while there are rules of shares)")
-                }
-                _ => String::new(),
-            };
-            outln!("forwarder {}: {policy}{options}{instead}", one["forwarder"]);
-        }
+        out!("{}", lines(&policies));
         Ok(ExitCode::SUCCESS)
     }
 
@@ -129,7 +117,7 @@ impl Policy {
         let states = states(&client, &found.forwarders);
         let shown = self.show(&states)?;
         for warning in beside_rules(name, &states) {
-            errln!("tidegate: warning: {warning}");
+            errln!("tidegate: warning: {}", plain::line(&warning));
         }
         if failed.is_empty() {
             return Ok(shown);
@@ -207,6 +195,25 @@ fn value_of(policy: &str, key: &str, text: &str) -> Value {
         OptionValue::Bool(value) => Value::Boolean(value),
         OptionValue::Text(text) => Value::String(text),
     }
+}
+
+/// A line for each forwarder's policy, of states or of their parts that say it.
+pub fn lines(policies: &[serde_json::Value]) -> String {
+    let line = |one: &serde_json::Value| {
+        let policy = one["policy"].as_str().or(one["error"].as_str());
+        let policy = policy.unwrap_or("unknown");
+        let options = options(&one["options"]);
+        let asked = one["asked_policy"].as_str();
+        let instead = match asked.filter(|asked| *asked != policy) {
+            Some(asked) if one["policy"].is_string() => {
+                format!(" (in the place of {asked} while there are rules of shares)")
+            }
+            _ => String::new(),
+        };
+        let line = format!("forwarder {}: {policy}{options}{instead}", one["forwarder"]);
+        plain::line(&line) + "\n"
+    };
+    policies.iter().map(line).collect()
 }
 
 /// What a policy that was just set does not do because there are rules of shares, or what the rules

@@ -7,6 +7,7 @@ mod list;
 pub use document::{Document, Key};
 
 use crate::fail::Fail;
+use crate::plain;
 use crate::stat::{ANSWER_MAX, ask_all, states, why};
 use crate::state::ClientFile;
 use crate::target::Target;
@@ -274,36 +275,55 @@ impl Forwarders {
 
     /// Prints the effective rules, and warns of those that cannot be met.
     pub fn show(&self, json: bool) -> Result<(), Fail> {
-        let states = self.states();
-        let (rules, _) = latest(&states)?;
-        let mut warnings = feasible::warnings(&rules, &states);
-        let text = rules.to_string();
-        let differs = |state: &&Value| state["shares"].as_str().is_some_and(|own| own != text);
-        for state in states.iter().filter(differs) {
-            let index = &state["forwarder"];
-            warnings.push(format!(
-                "forwarder {index} has other rules; if it still has in some seconds, set or reset \
-                 them once more"
-            ));
-        }
-        for state in states.iter().filter(|state| state["error"].is_string()) {
-            let (index, address) = (&state["forwarder"], state["address"].as_str());
-            warnings.push(format!(
-                "forwarder {index} ({}) does not tell its rules: {}; when it is back it takes \
-                 those that are kept for the export",
-                address.unwrap_or_default(),
-                state["error"].as_str().unwrap_or_default()
-            ));
-        }
+        let shown = shown(&self.states())?;
         match json {
-            true => outln!("{}", list::json(&rules, &states, &warnings)),
-            false => out!("{}", list::lay_out(&rules, &states)),
+            true => outln!("{}", shown.json),
+            false => out!("{}", shown.page),
         }
-        for warning in &warnings {
+        for warning in &shown.warnings {
             errln!("tidegate: warning: {warning}");
         }
         Ok(())
     }
+}
+
+/// What is shown of the rules of forwarders with certain states.
+pub struct Shown {
+    /// For programs.
+    pub json: Value,
+    /// For people.
+    pub page: String,
+    /// A line each.
+    pub warnings: Vec<String>,
+}
+
+/// The effective rules, and warnings of those that cannot be met.
+pub fn shown(states: &[Value]) -> Result<Shown, Fail> {
+    let (rules, _) = latest(states)?;
+    let mut warnings = feasible::warnings(&rules, states);
+    let text = rules.to_string();
+    let differs = |state: &&Value| state["shares"].as_str().is_some_and(|own| own != text);
+    for state in states.iter().filter(differs) {
+        let index = &state["forwarder"];
+        warnings.push(format!(
+            "forwarder {index} has other rules; if it still has in some seconds, set or reset them \
+             once more"
+        ));
+    }
+    for state in states.iter().filter(|state| state["error"].is_string()) {
+        let (index, address) = (&state["forwarder"], state["address"].as_str());
+        warnings.push(format!(
+            "forwarder {index} ({}) does not tell its rules: {}; when it is back it takes those \
+             that are kept for the export",
+            address.unwrap_or_default(),
+            state["error"].as_str().unwrap_or_default()
+        ));
+    }
+    Ok(Shown {
+        json: list::json(&rules, states, &warnings),
+        page: plain::page(&list::lay_out(&rules, states)),
+        warnings: warnings.iter().map(|one| plain::line(one)).collect(),
+    })
 }
 
 /// The rules that were set last, and when. A forwarder that was away or has started again has older

@@ -9,6 +9,7 @@ use crate::fail::Fail;
 use crate::names;
 use crate::out;
 use crate::output;
+use crate::plain;
 use crate::restarts::Restarts;
 use crate::table;
 use crate::target::Target;
@@ -72,7 +73,7 @@ impl Stat {
                 false => {
                     let told = restarts.lines().into_iter().map(|line| line + "\n");
                     let told: String = told.collect();
-                    lay_out(&states, dead.as_ref()) + &told + &applications::lay_out(&states)
+                    page_of(&states, dead.as_ref(), &told)
                 }
             };
             out!("{text}");
@@ -84,15 +85,11 @@ impl Stat {
     }
 
     fn check(&self, states: &[Value], others: Vec<Wrong>) -> ExitCode {
-        let mut wrong = health::of_forwarders(states);
-        wrong.extend(others);
-        wrong.extend(health::of_seats(states));
-        wrong.extend(health::of_number(states));
-        wrong.extend(alike::differences(states));
+        let wrong = wrong(states, others);
         let healthy = wrong.is_empty();
         let list: Vec<Value> = wrong.iter().map(health::Wrong::json).collect();
         let report = json!({"healthy": healthy, "forwarders": states.len(), "wrong": list});
-        let mut text: String = wrong.iter().map(|one| format!("{}\n", one.text)).collect();
+        let mut text = lines(&wrong);
         if self.json {
             text = format!("{report}\n");
         } else if healthy {
@@ -103,6 +100,44 @@ impl Stat {
             true => ExitCode::SUCCESS,
             false => ExitCode::from(1),
         }
+    }
+}
+
+fn wrong(states: &[Value], others: Vec<Wrong>) -> Vec<Wrong> {
+    let mut wrong = health::of_forwarders(states);
+    wrong.extend(others);
+    wrong.extend(health::of_seats(states));
+    wrong.extend(health::of_number(states));
+    wrong.extend(alike::differences(states));
+    wrong
+}
+
+/// A line for each thing that is wrong.
+fn lines<'w>(wrong: impl IntoIterator<Item = &'w Wrong>) -> String {
+    let line = |one: &Wrong| plain::line(&one.text) + "\n";
+    wrong.into_iter().map(line).collect()
+}
+
+fn page_of(states: &[Value], dead: Option<&Wrong>, told: &str) -> String {
+    lay_out(states, dead) + told + &applications::lay_out(states)
+}
+
+/// What people are shown of these states.
+pub fn page(states: &[Value]) -> String {
+    plain::page(&page_of(states, None, ""))
+}
+
+/// What people are told that is wrong with these states.
+pub fn complaints(states: &[Value]) -> String {
+    lines(&wrong(states, Vec::new()))
+}
+
+/// The state that a forwarder has told: an object, and if what it told is none, one that says so.
+pub fn state(told: &str) -> Value {
+    match serde_json::from_str(told) {
+        Ok(state @ Value::Object(_)) => state,
+        Ok(_) => json!({ "error": "status: not an object" }),
+        Err(error) => json!({ "error": format!("status: {error}") }),
     }
 }
 
@@ -125,8 +160,7 @@ pub fn states(client: &Client, addresses: &[String]) -> Vec<Value> {
     let own = Options::default().name;
     let one = |index: usize| {
         let mut state = match client.status(index) {
-            Ok(text) => serde_json::from_str(&text)
-                .unwrap_or_else(|error| json!({ "error": format!("status: {error}") })),
+            Ok(text) => self::state(&text),
             Err(errno) => json!({ "error": why(errno) }),
         };
         if let Some(fields) = state.as_object_mut() {
@@ -173,7 +207,7 @@ fn number(value: &Value) -> u64 {
 /// how many it has dropped.
 fn recorded(state: &Value) -> [String; 2] {
     let trace = &state["trace"];
-    let recorded = number(&trace["recorded"]) + number(&trace["buffered"]);
+    let recorded = number(&trace["recorded"]).saturating_add(number(&trace["buffered"]));
     [recorded, number(&trace["dropped"])].map(|count| count.to_string())
 }
 
@@ -202,8 +236,7 @@ fn lay_out(states: &[Value], dead: Option<&Wrong>) -> String {
     let told = health::of_forwarders(states).into_iter();
     let told = told.chain(alike::differences(states));
     let told: Vec<Wrong> = told.collect();
-    let told = told.iter().chain(dead);
-    let failures: String = told.map(|wrong| format!("{}\n", wrong.text)).collect();
+    let failures = lines(told.iter().chain(dead));
     let rows = states.iter().map(|state| {
         let mut row = row(state);
         if state["error"].is_null() && recording {
@@ -211,7 +244,7 @@ fn lay_out(states: &[Value], dead: Option<&Wrong>) -> String {
         }
         if state["error"].is_null() && leased {
             let left = state["lease_ms"].as_u64();
-            row.push(left.map_or("-".to_string(), |ms| table::time(ms * 1_000_000)));
+            row.push(left.map_or("-".to_string(), table::ms));
         }
         row
     });

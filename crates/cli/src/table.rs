@@ -1,5 +1,7 @@
 //! Lays text out in columns, the first aligned to the left and the others to the right.
 
+use crate::plain;
+
 /// A table of text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
@@ -25,15 +27,18 @@ impl Table {
 
 /// Lays rows out under a heading.
 pub fn lay_out(heading: &[&str], rows: &[Vec<String>]) -> String {
+    // Others choose names in cells; a cell is no more than a part of its line.
+    let plain = |row: &Vec<String>| row.iter().map(|cell| plain::line(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(plain).collect();
     let mut widths: Vec<usize> = heading.iter().map(|title| title.len()).collect();
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let heading = heading.iter().map(|title| title.to_string()).collect();
     let mut text = String::new();
-    for row in std::iter::once(&heading).chain(rows) {
+    for row in std::iter::once(&heading).chain(&rows) {
         let mut line = String::new();
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let cell = match at {
@@ -61,6 +66,11 @@ pub fn bytes(count: u64) -> String {
         _ if value < 10.0 => format!("{value:.1}{}", units[unit]),
         _ => format!("{value:.0}{}", units[unit]),
     }
+}
+
+/// A number of milliseconds in few characters.
+pub fn ms(count: u64) -> String {
+    time(count.saturating_mul(1_000_000))
 }
 
 /// A time in few characters: `0`, `12us`, `3.4ms`, `120s`.

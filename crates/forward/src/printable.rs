@@ -15,10 +15,7 @@ impl fmt::Display for Printable<'_> {
         let text = String::from_utf8_lossy(self.0);
         let mut chars = text.chars();
         for c in chars.by_ref().take(SHOWN_MAX) {
-            // Separators of lines and orders of writing are no control characters for Rust.
-            let plain =
-                !c.is_control() && !matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-            match plain {
+            match is_plain(c) {
                 true => f.write_char(c)?,
                 false => write!(f, "{}", c.escape_unicode())?,
             }
@@ -28,6 +25,12 @@ impl fmt::Display for Printable<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a terminal shows this character, and does not obey it.
+pub fn is_plain(c: char) -> bool {
+    // Separators of lines and orders of writing are no control characters for Rust.
+    !c.is_control() && !matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

@@ -18,7 +18,10 @@ impl Capacity {
     fn of(states: &[Value]) -> Option<Capacity> {
         let parts: Vec<&Value> = states.iter().map(|state| &state["capacity"]).collect();
         let known = || parts.iter().filter(|part| part.is_object());
-        let sum = |key: &str| known().filter_map(|part| part[key].as_u64()).sum::<u64>();
+        let sum = |key: &str| {
+            let parts = known().filter_map(|part| part[key].as_u64());
+            parts.fold(0, u64::saturating_add)
+        };
         let operations = known().filter_map(|part| part["operations_per_s"].as_u64());
         Some(Capacity {
             forwarders: known().count() as u64,
@@ -38,7 +41,7 @@ impl Capacity {
         match rate {
             Rate::Bytes(bytes) => of(bytes, self.bytes),
             Rate::Operations(operations) => of(operations, self.operations),
-            Rate::Device(thousandths) => thousandths * 1000,
+            Rate::Device(thousandths) => thousandths.saturating_mul(1000),
         }
     }
 

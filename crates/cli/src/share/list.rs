@@ -1,6 +1,6 @@
 //! Shows the rules of shares as a table and as JSON.
 
-use crate::table;
+use crate::{plain, table};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use tidegate_sched::Share;
@@ -40,10 +40,11 @@ fn policy(states: &[Value]) -> (String, String) {
 fn policies(states: &[Value]) -> String {
     let one = |state: &Value| {
         let (policy, asked) = policy(std::slice::from_ref(state));
-        match policy == asked {
-            true => format!("policy {policy}\n"),
-            false => format!("policy {policy}, in the place of {asked} while there are rules\n"),
-        }
+        let line = match policy == asked {
+            true => format!("policy {policy}"),
+            false => format!("policy {policy}, in the place of {asked} while there are rules"),
+        };
+        plain::line(&line) + "\n"
     };
     let tells = states.iter().filter(|state| state["policy"].is_string());
     let lines: Vec<(String, String)> = tells
@@ -117,10 +118,8 @@ pub fn lay_out(rules: &Rules, states: &[Value]) -> String {
         text.push_str(&table::lay_out(&heading, &rows));
     }
     for view in &rules.views {
-        text.push_str(&format!(
-            "view {}: directory {}\n",
-            view.name, view.directory
-        ));
+        let line = format!("view {}: directory {}", view.name, view.directory);
+        text.push_str(&(plain::line(&line) + "\n"));
     }
     text
 }
@@ -222,5 +221,7 @@ mod tests {
             "forwarder 0: policy fifo\n\
              forwarder 1: policy two-level, in the place of fifo while there are rules\n"
         );
+        let forged = [state(0, "fifo\nno rules: nobody is promised anything")];
+        assert_eq!(policies(&forged).lines().count(), 1);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::Value;
 use super::health::Wrong;
-use crate::table;
+use crate::{plain, table};
 use std::collections::BTreeMap;
 
 /// Options that a forwarder may have for itself: they say what its own device can do.
@@ -43,8 +43,11 @@ pub fn ownership(states: &[Value]) -> String {
     let groups = groups(states, ownership_of);
     let one = groups.len() == 1;
     let line = |(text, forwarders): (&String, &Vec<String>)| match one {
-        true => format!("seats: {text}\n"),
-        false => format!("seats: {text} (forwarder {})\n", forwarders.join(", ")),
+        true => format!("seats: {}\n", plain::line(text)),
+        false => {
+            let text = plain::line(text);
+            format!("seats: {text} (forwarder {})\n", forwarders.join(", "))
+        }
     };
     groups.iter().map(line).collect()
 }
@@ -110,7 +113,7 @@ fn ownership_of(state: &Value) -> Option<String> {
     let keeper = facts["keeper"].as_str()?;
     let (durability, one_node) = (facts["durability"].as_str()?, &facts["one_node"]);
     let lease = match facts["ttl_ms"].as_u64() {
-        Some(ms) => format!("by leases of {}", table::time(ms * 1_000_000)),
+        Some(ms) => format!("by leases of {}", table::ms(ms)),
         None => "by locks".to_string(),
     };
     Some(format!(
