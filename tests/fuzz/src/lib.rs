@@ -19,6 +19,7 @@ mod kept;
 mod memory;
 mod operation;
 mod shown;
+mod states;
 mod table;
 mod told;
 mod trace;
@@ -50,6 +51,7 @@ pub const ALL: &[Target] = &[
     target("greeting", greeting::run, 64 * MIB),
     target("kept", kept::run, 64 * MIB),
     target("shown", shown::run, 64 * MIB),
+    target("states", states::run, 64 * MIB),
     target("table", table::run, 64 * MIB),
     target("told", told::run, 64 * MIB),
     target("trace", trace::run, 64 * MIB),
