@@ -411,7 +411,14 @@ impl World {
         // In the own folder, all has the mark.
         let own = |handle: &Handle| self.is_private(user, *handle);
         match op.files().iter().flatten().all(|(handle, _)| own(handle)) {
-            true => marked(op, &closed, MARKS[user]),
+            // Who finds the folder itself may list the names of its attributes, as with any file.
+            true => match &op {
+                Op::Setxattr { handle, name, .. } if self.users[user].folder == Some(*handle) => {
+                    let open = [name.clone(), name.clone()];
+                    marked(op, &open, MARKS[user])
+                }
+                _ => marked(op, &closed, MARKS[user]),
+            },
             false => op,
         }
     }
