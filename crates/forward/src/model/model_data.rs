@@ -77,7 +77,15 @@ impl Data {
 
     /// Makes a range read as zeros.
     pub(super) fn punch(&mut self, offset: u64, len: u64) {
-        for (page, from, to) in pieces(offset, offset.saturating_add(len).min(self.size)) {
+        let end = offset.saturating_add(len).min(self.size);
+        if end <= offset {
+            return;
+        }
+        // A file can have more pages than anybody counts, but not more that were written.
+        let stored = self.pages.range(offset / PAGE..end.div_ceil(PAGE));
+        let stored: Vec<u64> = stored.map(|(page, _)| *page).collect();
+        for page in stored {
+            let (page, from, to) = piece(page, offset, end);
             if to - from == PAGE as usize {
                 self.pages.remove(&page);
             } else if let Some(stored) = self.pages.get_mut(&page) {
@@ -91,14 +99,17 @@ impl Data {
         if offset >= self.size {
             return None;
         }
-        let mut page = offset / PAGE;
-        while page * PAGE < self.size {
-            if self.pages.contains_key(&page) == data {
-                return Some(offset.max(page * PAGE));
-            }
-            page += 1;
+        let mut stored = self.pages.range(offset / PAGE..).map(|(page, _)| *page);
+        if data {
+            let page = stored.next().filter(|page| page * PAGE < self.size)?;
+            return Some(offset.max(page * PAGE));
         }
-        (!data).then_some(self.size)
+        let gap = (offset / PAGE..)
+            .zip(stored)
+            .find(|(page, stored)| page != stored);
+        let behind = self.pages.range(offset / PAGE..).count() as u64;
+        let page = gap.map_or(offset / PAGE + behind, |(page, _)| page);
+        Some(offset.max(page * PAGE).min(self.size))
     }
 
     /// Blocks of 512 bytes.
@@ -115,9 +126,38 @@ impl Data {
 /// A range as pages, each with its first byte and the one after its last.
 fn pieces(offset: u64, end: u64) -> impl Iterator<Item = (u64, usize, usize)> {
     let pages = offset / PAGE..end.div_ceil(PAGE).max(offset / PAGE);
-    pages.filter(move |_| end > offset).map(move |page| {
-        let from = offset.saturating_sub(page * PAGE).min(PAGE);
-        let to = (end - page * PAGE).min(PAGE);
-        (page, from as usize, to as usize)
-    })
+    pages
+        .filter(move |_| end > offset)
+        .map(move |page| piece(page, offset, end))
+}
+
+/// The part of a page that lies in a range which reaches it.
+fn piece(page: u64, offset: u64, end: u64) -> (u64, usize, usize) {
+    let from = offset.saturating_sub(page * PAGE).min(PAGE);
+    let to = (end - page * PAGE).min(PAGE);
+    (page, from as usize, to as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_never_written_is_not_counted_page_by_page() {
+        let mut data = Data::default();
+        data.truncate(1 << 62);
+        for page in [3, 4, 9] {
+            data.write(page * PAGE, &[7; PAGE as usize]);
+        }
+        assert_eq!(data.seek(5, true), Some(3 * PAGE));
+        assert_eq!(data.seek(3 * PAGE + 5, true), Some(3 * PAGE + 5));
+        assert_eq!(data.seek(3 * PAGE + 5, false), Some(5 * PAGE));
+        assert_eq!(data.seek(9 * PAGE, false), Some(10 * PAGE));
+        assert_eq!(data.seek(10 * PAGE, true), None);
+        assert_eq!(data.seek(7, false), Some(7));
+        data.punch(3 * PAGE + 1, u64::MAX);
+        assert_eq!((data.blocks(), data.read(3 * PAGE, 3)), (8, vec![7, 0, 0]));
+        data.truncate(3 * PAGE + 9);
+        assert_eq!(data.seek(3 * PAGE, false), Some(3 * PAGE + 9), "its end");
+    }
 }
