@@ -20,6 +20,8 @@ pub(crate) const LAYOUT: Layout = Layout {
 };
 /// Where the record of a lease has its checksum.
 const LEASE_SUM_AT: usize = 508;
+/// Nobody waits for a lease to end, and none ends in a run, however busy the machine is.
+const TTL_NS: u64 = 3_600_000_000_000;
 /// Pieces of a table that are copied at most before a seat is taken.
 const PIECES_MAX: usize = 1000;
 
@@ -80,7 +82,7 @@ fn take(seats: &Seats) -> Result<(), SeatsError> {
 
 pub(crate) fn lease_options() -> LeaseOptions {
     LeaseOptions {
-        ttl_ns: 1_000_000_000,
+        ttl_ns: TTL_NS,
         outlives_node: true,
         one_node: false,
         fence: Fence::new(Zero::now()),
