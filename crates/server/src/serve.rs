@@ -1,6 +1,6 @@
 //! Runs a [`Server`] as a daemon: sets up the log, the pid file and signals.
 
-use crate::config::{Config, Io, LogLevel, Munge};
+use crate::config::{Config, LogLevel, Munge};
 use crate::forwarder_loop::Stop;
 use crate::pid_file::PidFile;
 use crate::rights;
@@ -82,12 +82,7 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
         policy = %server.policy(),
         "serving"
     );
-    let ended = server.run_with(|| {
-        keep_for(match config.storage.io {
-            Io::Direct => Work::RingLoop,
-            Io::Buffered => Work::Loop,
-        });
-    });
+    let ended = server.run_alone();
     if let Some(pid_file) = pid_file {
         pid_file.remove();
     }

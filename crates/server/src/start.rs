@@ -142,6 +142,8 @@ pub struct Server {
     files: PosixFiles,
     /// The other forwarders, where several nodes may have the export.
     peers: Option<Peers>,
+    /// What the thread does that serves.
+    work: Work,
 }
 
 impl Server {
@@ -215,6 +217,10 @@ impl Server {
             addresses,
             files,
             peers,
+            work: match config.storage.io {
+                Io::Direct => Work::RingLoop,
+                Io::Buffered => Work::Loop,
+            },
         })
     }
 
@@ -239,8 +245,14 @@ impl Server {
         self.run_with(|| ())
     }
 
-    /// The same; calls `started` in this thread when all others have been started.
-    pub(crate) fn run_with(self, started: impl FnOnce()) -> Result<bool, StartError> {
+    /// The same in a thread that does nothing else: it gives up the capabilities that it does not
+    /// need, when it has started all others.
+    pub(crate) fn run_alone(self) -> Result<bool, StartError> {
+        let work = self.work;
+        self.run_with(|| keep_for(work))
+    }
+
+    fn run_with(self, started: impl FnOnce()) -> Result<bool, StartError> {
         let (end, ended) = channel::<()>();
         let (tidy, tidied) = channel::<()>();
         let files = self.files;
@@ -277,7 +289,7 @@ impl Server {
     pub fn spawn(self) -> Result<Running, StartError> {
         let (addresses, stop) = (self.addresses.clone(), self.stop());
         let thread = std::thread::Builder::new().name("forwarder".to_string());
-        let thread = thread.spawn(move || self.run());
+        let thread = thread.spawn(move || self.run_alone());
         let thread = thread.map_err(StartError::system("starting a thread"))?;
         Ok(Running {
             addresses,

@@ -16,6 +16,38 @@ use tidegate_wire::{Op, Outcome, Status};
 const REACTORS: u32 = 1;
 
 #[test]
+fn the_loop_of_an_embedded_forwarder_keeps_no_rights_that_it_does_not_need() {
+    // Two that only threads need which open users' files.
+    const CHOWN: u64 = 1;
+    const SETUID: u64 = 1 << 7;
+    let rights = |status: &str| {
+        let line = status.lines().find_map(|it| it.strip_prefix("CapPrm:"));
+        u64::from_str_radix(line.expect("the kernel says").trim(), 16).expect("a number")
+    };
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    if rights(&read(Path::new("/proc/thread-self/status"))) & (CHOWN | SETUID) == 0 {
+        eprintln!("skipped: this user has no capabilities");
+        return;
+    }
+    let scratch = Scratch::new("embedded");
+    let running = start(&scratch, |_| ());
+    Peer::unix(&scratch.socket()).greet().check_alive();
+    // Those of tests beside this one too.
+    let tasks = std::fs::read_dir("/proc/self/task").expect("it is there");
+    let tasks = tasks.map(|task| task.expect("it is there").path());
+    let loops = tasks.filter(|task| read(&task.join("comm")) == "forwarder\n");
+    let loops: Vec<_> = loops.collect();
+    assert!(!loops.is_empty());
+    for task in loops {
+        until("the loop to give up its rights", || {
+            let status = read(&task.join("status"));
+            status.is_empty() || rights(&status) & (CHOWN | SETUID) == 0
+        });
+    }
+    assert!(running.shutdown().expect("it ends"));
+}
+
+#[test]
 fn files_are_written_and_read_back() {
     let scratch = Scratch::new("files");
     let running = start(&scratch, |_| ());
