@@ -322,6 +322,7 @@ impl Host {
             operation,
             collective: ctx.collective,
             open: ctx.open,
+            range: ctx.range,
         };
         let mut state = self.shared.live_state()?;
         let id = state.number(Some(waiter));
@@ -353,6 +354,7 @@ impl Host {
             operation: None,
             collective: None,
             open: None,
+            range: None,
         };
         let _guard = SignalGuard::begin();
         if let Ok(mut state) = self.state() {

@@ -9,8 +9,8 @@ use tidegate_client::core::{
 };
 use tidegate_client::wire::frame::{HEADER_LEN, decode_header, decode_reply, encode_reply};
 use tidegate_client::wire::{
-    Attr, Entry, ExportId, Handle, HelloReply, Lens, Listed, Lock, LockFamily, LockKind, Name, Op,
-    OpKind, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply, Request, Statfs, Status,
+    Attr, Entry, ExportId, Extent, Handle, HelloReply, Lens, Listed, Lock, LockFamily, LockKind,
+    Name, Op, OpKind, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply, Request, Statfs, Status,
 };
 use tidegate_client::{Answer, Bytes};
 
@@ -268,6 +268,10 @@ impl World {
             operation: None,
             collective: None,
             open: self.called.is_multiple_of(2).then_some(self.called % 8),
+            range: self.called.is_multiple_of(3).then_some(Extent {
+                offset: self.called << 12,
+                len: self.called,
+            }),
         };
         // A core that asks who is there is asked nothing else.
         if !self.asks && !self.ended {

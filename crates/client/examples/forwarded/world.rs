@@ -121,6 +121,7 @@ impl World {
             operation: None,
             collective: None,
             open: None,
+            range: None,
         };
         let id = CallId(number);
         self.now += 1000;

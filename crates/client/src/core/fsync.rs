@@ -1,5 +1,6 @@
 //! Fsync: one request to each forwarder that has written the file and to the one in charge of it,
-//! on each node that has unstable writes of the file.
+//! on each node that has unstable writes of the file. Where a part of the file must be stable, only
+//! the forwarders that have written there are asked.
 //!
 //! The client knows a node by its host and boot ids. Any forwarder on the node makes the bytes
 //! stable, but each tells only of errors that it has seen: so those through which the writes went
@@ -48,8 +49,19 @@ impl Core {
         let Some(layout) = self.layout else { return };
         let own_seat = layout.seat_of_file(handle);
         let mut parts = Vec::new();
-        for dirt in self.unstable.of(handle) {
-            let wanted = self.writers(&dirt, own_seat);
+        let seats: Option<Vec<u16>> = call.range.map(|range| {
+            // As many stripes one after another have all seats.
+            let stripes = layout.parts(handle, range).take(layout.seats.into());
+            stripes.map(|stripe| stripe.seat).collect()
+        });
+        for mut dirt in self.unstable.of(handle) {
+            if let Some(seats) = &seats {
+                dirt.seats.retain(|seat| seats.contains(seat));
+                if dirt.seats.is_empty() {
+                    continue;
+                }
+            }
+            let wanted = self.writers(&dirt, seats.is_none().then_some(own_seat));
             parts.extend(wanted.into_iter().map(|wanted| FsyncPart {
                 dirt: dirt.clone(),
                 wanted,
@@ -89,10 +101,10 @@ impl Core {
         }
     }
 
-    /// The forwarders of the node through which the writes went, and the one that knows who has the
-    /// file open; None where there are none with a session.
-    fn writers(&self, dirt: &Dirt, own_seat: u16) -> Vec<Option<usize>> {
-        let seats = dirt.seats.iter().chain([&own_seat]);
+    /// The forwarders of the node through which the writes went, and the one of the file's own
+    /// seat, which knows who has the file open; None where there are none with a session.
+    fn writers(&self, dirt: &Dirt, own_seat: Option<u16>) -> Vec<Option<usize>> {
+        let seats = dirt.seats.iter().chain(&own_seat);
         let servers = seats.filter_map(|seat| self.seats[usize::from(*seat)].server);
         let here = servers.filter(|it| {
             let session = &self.sessions[*it];

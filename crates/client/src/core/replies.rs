@@ -336,11 +336,17 @@ impl Unstable {
         all
     }
 
-    /// Removes the writes up to the mark: they are stable, or the client has reported their loss.
+    /// Removes the writes up to the mark through these seats: they are stable, or the client has
+    /// reported their loss.
     pub(super) fn settled(&mut self, handle: Handle, settled: &Dirt, lost: bool) {
         let done = |d: &Dirt| d.identity == settled.identity && d.mark <= settled.mark;
         if let Some(dirt) = self.files.get_mut(&handle) {
-            dirt.retain(|dirt| !done(dirt));
+            dirt.retain_mut(|dirt| {
+                if done(dirt) {
+                    dirt.seats.retain(|seat| !settled.seats.contains(seat));
+                }
+                !(dirt.seats.is_empty() || lost && done(dirt))
+            });
             if dirt.is_empty() {
                 self.files.remove(&handle);
             }

@@ -74,6 +74,8 @@ struct Rig {
     calls: u64,
     /// On whose behalf calls are made.
     caller: Option<Caller>,
+    /// Of the file, what fsyncs must make stable.
+    range: Option<Extent>,
     sent: Vec<Sent>,
     connects: Vec<usize>,
     joins: Vec<(usize, u16)>,
@@ -116,6 +118,7 @@ impl Rig {
             seats: forwarders as u16,
             calls: 0,
             caller: None,
+            range: None,
             sent: Vec::new(),
             connects: Vec::new(),
             joins: Vec::new(),
@@ -274,6 +277,7 @@ impl Rig {
             operation: None,
             collective: None,
             open,
+            range: self.range,
         };
         self.input(Input::Call { id, call });
         id

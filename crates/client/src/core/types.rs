@@ -2,7 +2,7 @@
 
 use crate::collective::Collective;
 use crate::core::Errno;
-use crate::wire::{Caller, ExportId, Hints, Op, Outcome, Pipeline, Reply, Request};
+use crate::wire::{Caller, ExportId, Extent, Hints, Op, Outcome, Pipeline, Reply, Request};
 use bytes::Bytes;
 
 /// The number of a call. The host chooses it and uses it once.
@@ -75,6 +75,8 @@ pub struct Call {
     /// The number of the open file by which an fsync is made: each open file is told once of an
     /// error. None: the call tells only what forwarders say to it.
     pub open: Option<u64>,
+    /// For an fsync: where in the file the bytes are that must be stable. None: everywhere.
+    pub range: Option<Extent>,
 }
 
 /// Makes several calls one operation for the schedulers. From [`Core::begin_operation`].

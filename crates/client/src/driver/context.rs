@@ -3,7 +3,7 @@
 use super::SignalGuard;
 use super::waiter::Waiter;
 use crate::collective::Collective;
-use crate::wire::Caller;
+use crate::wire::{Caller, Extent};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,6 +25,9 @@ pub struct Context {
     /// [`OpenFile::number`](crate::OpenFile::number) of the open file by which an fsync is made,
     /// so that each is told once of an error; [`OpenFile::fsync`](crate::OpenFile::fsync) sets it.
     pub open: Option<u64>,
+    /// Where in the file the bytes are that an fsync must make stable, so that it asks no more
+    /// forwarders than it must; None: everywhere.
+    pub range: Option<Extent>,
 }
 
 /// Lets another thread end a waiting call with EINTR. Clones are the same token. A token stays

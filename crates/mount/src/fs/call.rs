@@ -5,7 +5,7 @@ use super::convert;
 use super::forwarders::Forwarders;
 use super::opens::OpenFile;
 use crate::fuse::{self, Errno};
-use tidegate_client::wire::{Attr, Caller, Op, Outcome};
+use tidegate_client::wire::{Attr, Caller, Extent, Op, Outcome};
 use tidegate_client::{Answer, Bytes, Collective, Context};
 
 /// A call, which is cancelled together with the kernel's request. It ends at the latest with the
@@ -47,6 +47,12 @@ impl<'a> Call<'a> {
     /// Says by which open file the call is made.
     pub(super) fn by(mut self, file: &OpenFile) -> Self {
         self.context.open = Some(file.held.number());
+        self
+    }
+
+    /// Says where in the file the bytes are that an fsync must make stable.
+    pub(super) fn within(mut self, range: Extent) -> Self {
+        self.context.range = Some(range);
         self
     }
 

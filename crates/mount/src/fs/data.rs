@@ -114,7 +114,8 @@ impl RemoteFiles {
 
     /// Writes the payload without copying it, and makes it stable where the program has asked for
     /// that when it opened the file (`O_SYNC`, `O_DSYNC`) or with this write (`RWF_DSYNC`): the
-    /// kernel leaves that to the file system.
+    /// kernel leaves that to the file system. It cuts a long write, and does not say which piece is
+    /// the last, so each piece is synced, by the forwarders that took it.
     pub(super) fn write(
         &self,
         asked: &Asked,
@@ -128,24 +129,31 @@ impl RemoteFiles {
         }
         let handle = file.handle;
         // What the page cache writes back has its place; only a program's own call appends.
-        let op = if write.flags & O_APPEND != 0 && !write.from_cache {
-            Op::Append { handle }
-        } else {
-            let extent = Extent {
-                offset: write.offset,
-                len,
-            };
-            Op::Write {
+        let appends = write.flags & O_APPEND != 0 && !write.from_cache;
+        let extent = Extent {
+            offset: write.offset,
+            len,
+        };
+        let op = match appends {
+            true => Op::Append { handle },
+            false => Op::Write {
                 handle,
                 extents: extent.into(),
-            }
+            },
         };
         let collective = file.collective(write.offset, len);
         let call = self.call_through(asked, &file).part_of(collective);
         let written = call.written(op, Bytes::from_owner(payload))?;
         drop(call);
         if write.flags & O_DSYNC != 0 && !write.from_cache {
-            self.fsync(asked, write.handle, write.flags & O_SYNC_ALONE == 0)?;
+            // The forwarder in charge of the file's first byte has appended.
+            let range = match appends {
+                true => Extent { offset: 0, len: 1 },
+                false => extent,
+            };
+            let data_only = write.flags & O_SYNC_ALONE == 0;
+            let call = self.call_through(asked, &file).by(&file).within(range);
+            call.done(Op::Fsync { handle, data_only })?;
         }
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
     }

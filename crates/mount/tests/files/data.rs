@@ -6,6 +6,7 @@ use rustix::io::ReadWriteFlags;
 use std::fs::{self, File};
 use std::io::{IoSlice, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use tidegate_client::wire::Extent;
 
 #[test]
 fn bytes_of_all_sizes_and_places() {
@@ -118,16 +119,25 @@ fn what_must_be_stable_when_a_write_returns_is_synced() {
     assert_eq!(synced(), []);
     // As Linux has them: the names that rustix gives them are both O_SYNC.
     let (o_sync, o_dsync) = (0o4_010_000, 0o10_000);
+    let range = |offset, len| Some(Extent { offset, len });
     for (flag, data_only) in [(o_sync, false), (o_dsync, true)] {
         let mut options = File::options();
         let options = options.write(true).custom_flags(flag);
         let stable = options.open(&path).expect("opened");
         stable.write_all_at(b"more", 5).expect("written");
-        assert_eq!(synced(), [data_only]);
+        assert_eq!(synced(), [(data_only, range(5, 4))]);
     }
     let once = |flags| rustix::io::pwritev2(&plain, &[IoSlice::new(b"x")], 9, flags);
     assert_eq!(once(ReadWriteFlags::DSYNC), Ok(1));
-    assert_eq!(synced(), [true]);
+    assert_eq!(synced(), [(true, range(9, 1))]);
+    // An append is the business of the forwarder that has the first byte.
+    let mut options = File::options();
+    let options = options.append(true).custom_flags(o_dsync);
+    let mut appending = options.open(&path).expect("opened");
+    appending.write_all(b"end").expect("written");
+    assert_eq!(synced(), [(true, range(0, 1))]);
+    plain.sync_all().expect("synced");
+    assert_eq!(synced(), [(false, None)]);
     assert_eq!(once(ReadWriteFlags::empty()), Ok(1));
     assert_eq!(synced(), []);
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidegate_client::wire::{Attr, Caller, Handle, LockFamily, Op, Outcome, RenameMode};
+use tidegate_client::wire::{Attr, Caller, Extent, Handle, LockFamily, Op, Outcome, RenameMode};
 use tidegate_client::{Answer, Bytes, Context, Data, Errno};
 use tidegate_mount::{Forwarders, Held};
 
@@ -34,8 +34,8 @@ pub struct Local {
     pub data_calls: Mutex<Vec<(u64, Option<Caller>)>>,
     /// What each open asked for: to read, to write.
     pub rights: Mutex<Vec<(bool, bool)>>,
-    /// Whether each fsync asked for the data alone.
-    pub syncs: Mutex<Vec<bool>>,
+    /// Whether each fsync asked for the data alone, and for which part of the file.
+    pub syncs: Mutex<Vec<(bool, Option<Extent>)>>,
     /// Locks dropped without waiting.
     pub dropped: AtomicUsize,
 }

@@ -99,6 +99,7 @@ impl Client {
             operation: None,
             collective: None,
             open: None,
+            range: None,
         };
         self.core
             .handle(now, WALL_NS + now, Input::Call { id, call });

@@ -46,6 +46,7 @@ fn call(op: Op) -> Call {
         operation: None,
         collective: None,
         open: None,
+        range: None,
     }
 }
 

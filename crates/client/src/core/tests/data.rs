@@ -62,6 +62,7 @@ fn parts_of_a_collective_say_what_it_is_on_all_clients() {
         operation: None,
         collective: Some(collective),
         open: None,
+        range: None,
     };
     rig.input(Input::Call { id, call });
     let parts: Vec<Sent> = rig.sent.drain(..).collect();

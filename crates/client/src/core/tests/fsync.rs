@@ -62,6 +62,45 @@ fn every_forwarder_that_wrote_is_asked_once() {
 }
 
 #[test]
+fn what_must_be_stable_is_synced_where_it_was_written() {
+    let mut rig = rig_on(&[(1, 1), (1, 1), (2, 1), (1, 1)]);
+    let handle = rig.file_of_seat(0);
+    write_stripes(&mut rig, handle, 3);
+    let stripe = |number: u64| Extent {
+        offset: number * 4096,
+        len: 4096,
+    };
+    for (range, wanted) in [(stripe(1), 1), (stripe(2), 2)] {
+        rig.range = Some(range);
+        let id = rig.call(fsync(handle));
+        assert_eq!(asked(&mut rig), [wanted]);
+        rig.succeeded(id);
+    }
+    // The rest is still to be made stable, and no more than that.
+    rig.range = None;
+    let id = rig.call(fsync(handle));
+    assert_eq!(asked(&mut rig), [0]);
+    rig.succeeded(id);
+}
+
+#[test]
+fn an_error_where_a_part_was_written_leaves_all_of_it_unstable() {
+    let mut rig = rig_on(&[(1, 1), (1, 1)]);
+    let handle = rig.file_of_seat(0);
+    write_stripes(&mut rig, handle, 2);
+    rig.range = Some(Extent {
+        offset: 4096,
+        len: 1,
+    });
+    let id = fsync_by(&mut rig, handle, 1, FULL);
+    assert_eq!(rig.errno(id), 28);
+    rig.range = None;
+    let id = rig.call(fsync(handle));
+    assert_eq!(asked(&mut rig), [0, 1]);
+    rig.succeeded(id);
+}
+
+#[test]
 fn another_forwarder_of_the_node_serves_for_a_dead_one() {
     let mut rig = rig_on(&[(1, 1), (1, 1)]);
     let handle = rig.file_of_seat(0);

@@ -47,7 +47,7 @@ impl Local {
     fn serve_data(&self, ctx: &Context, op: Op, payload: &[u8]) -> Result<Outcome, Linux> {
         match op {
             Op::Fsync { handle, data_only } => {
-                self.syncs.lock().unwrap().push(data_only);
+                self.syncs.lock().unwrap().push((data_only, ctx.range));
                 linux::fsync(self.reopen(handle, OFlags::RDONLY)?)?;
                 Ok(Outcome::Done)
             }
