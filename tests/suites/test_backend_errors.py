@@ -1,6 +1,7 @@
 """Errors of the back end: who is told of them, and how often, on a plain directory, on the mount and with
 the short-cut. The back end is ext4 on a loop device that takes no more bytes."""
 import contextlib
+import errno
 import fcntl
 import os
 import pathlib
@@ -153,6 +154,24 @@ def test_a_device_that_fails(folders, forwarders):
         found = told(up, device.root, "descriptors")
         assert {way: words.split()[:4] for way, words in found.items()} == \
             dict.fromkeys(WAYS, ["ok", "EIO", "EIO", "EIO"])
+
+
+@pytest.mark.parametrize("way, name", [("mount", "EIO"), ("mount", "ENOSPC"), ("mount", "EDQUOT"), ("shortcut", "EIO"),
+                                       ("shortcut", "EDQUOT")])
+def test_a_call_to_the_back_end_that_fails(forwarders, way, name):
+    """Whatever the kernel says of a write is the caller's alone; of an fsync, everybody's. Not every kernel has
+    quotas, so forwarders say it here."""
+    number = getattr(errno, name)
+    # The short-cut leaves a write that fails to the mount, which does it again.
+    wrote = name if way == "mount" else "ok"
+    for call, case, said in [("write", "once", f"{wrote} ok ok ok ok ok"), ("fsync", "stable", f"{name} ok ok"),
+                             ("fsync", "once", f"ok ok {name} {name} ok ok")]:
+        with forwarders(1, "--fail-call", f"0:{call}:1:{number}") as up:
+            (up.data / "file").write_bytes(bytes(MIB))
+            words = ("python3", PROGRAM, case, up.mount / "file")
+            if way == "shortcut":
+                words = (up.program, "run", "--", "env", "TIDEGATE_SHORTCUT=eager", *words)
+            assert run(*words, env=up.environment).stdout.strip() == said, (call, case)
 
 
 def test_a_file_system_without_room(folders, forwarders):

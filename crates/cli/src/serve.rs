@@ -22,6 +22,10 @@ pub struct Serve {
     /// recorded
     #[arg(long, value_name = "OP:K", hide_short_help = true, value_parser = effect)]
     kill_after_effect: Option<(String, u64)>,
+    /// For tests: the K-th call of an operation to the back end, write (through the page cache) or
+    /// fsync, fails with this errno, a number
+    #[arg(long, value_name = "OP:K:ERRNO", hide_short_help = true, value_parser = failing)]
+    fail_call: Option<(String, u64, u16)>,
 }
 
 impl Serve {
@@ -30,6 +34,7 @@ impl Serve {
         let mut config = Config::from_source(self.source()?)?;
         config.faults.kill_at_request = self.kill_at_request;
         config.faults.kill_after_effect = self.kill_after_effect;
+        config.faults.fail_call = self.fail_call;
         match tidegate_server::serve(&config) {
             Ok(true) => Ok(ExitCode::SUCCESS),
             Ok(false) => Err(Fail::runtime("stopped with requests unfinished after 30 s")),
@@ -48,6 +53,17 @@ impl Serve {
             source.set(section, key, value.clone(), flag);
         }
         Ok(source)
+    }
+}
+
+/// `OP:K:ERRNO`.
+fn failing(text: &str) -> Result<(String, u64, u16), String> {
+    let parts = text
+        .rsplit_once(':')
+        .and_then(|(call, errno)| Some((effect(call).ok()?, errno.parse().ok()?)));
+    match parts {
+        Some(((op, count), errno)) if ["write", "fsync"].contains(&&*op) => Ok((op, count, errno)),
+        _ => Err("must be write or fsync, which one, and an errno, such as fsync:1:5".to_string()),
     }
 }
 

@@ -82,6 +82,9 @@ pub struct Up {
     /// For tests: forwarder I dies as by kill -9 after the K-th effect of an operation
     #[arg(long, value_name = "I:OP:K", hide_short_help = true, value_parser = plan::indexed)]
     kill_after_effect: Vec<(usize, String)>,
+    /// For tests: the K-th call of an operation by forwarder I to the back end fails
+    #[arg(long, value_name = "I:OP:K:ERRNO", hide_short_help = true, value_parser = plan::indexed)]
+    fail_call: Vec<(usize, String)>,
 }
 
 impl Up {

@@ -45,6 +45,8 @@ pub struct Faults {
     /// The process kills itself after the effect, and before the record of the result, of the
     /// n-th operation of this name.
     pub kill_after_effect: Option<(String, u64)>,
+    /// The n-th call of this operation, `write` or `fsync`, fails with this errno.
+    pub fail_call: Option<(String, u64, u16)>,
     /// The mount of the back end is found dead when the job of this number has taken effect.
     pub dead_mount_at: Option<u64>,
 }

@@ -20,8 +20,8 @@ use crate::forwarder_loop::{ForwarderLoop, Parts, Stop};
 use crate::identity::WriteCache;
 use crate::seats::SeatsError;
 use crate::storage::{
-    EmulatedError, ExportError, ExportOptions, Faults, Fence, HIDDEN, KillAfterEffect, PosixFiles,
-    Slots, Trust, UringRefused, Wake, prepare_process,
+    EmulatedError, ExportError, ExportOptions, FailCall, Faults, Fence, HIDDEN, KillAfterEffect,
+    PosixFiles, Slots, Trust, UringRefused, Wake, prepare_process,
 };
 use crate::thread_rights::{Work, keep_for, within};
 use std::io;
@@ -153,8 +153,7 @@ impl Server {
         check_directories(config)?;
         let (secrets, listeners) = (secrets(config)?, listeners(config)?);
         prepare_process();
-        let descriptors = descriptors(config);
-        let zero = Zero::now();
+        let (zero, descriptors) = (Zero::now(), descriptors(config));
         let fence = Fence::new(zero);
         let (export, mut files, cache, shared) = export(config, &descriptors, &fence)?;
         let seats = seat_setup::locks(config, &files)?;
@@ -217,10 +216,7 @@ impl Server {
             addresses,
             files,
             peers,
-            work: match config.storage.io {
-                Io::Direct => Work::RingLoop,
-                Io::Buffered => Work::Loop,
-            },
+            work: Work::of_loop(config.storage.io),
         })
     }
 
@@ -424,10 +420,17 @@ fn export(
 fn export_options(config: &Config, descriptors: &Descriptors, trust: Trust) -> ExportOptions {
     let kill = config.faults.kill_after_effect.clone();
     let kill = kill.map(|(operation, count)| KillAfterEffect { operation, count });
-    let faults = match (config.faults.dead_mount_at, kill) {
-        (Some(job), _) => Faults::dead_mount_at(job),
-        (None, Some(kill)) => Faults::kill_after(kill),
-        (None, None) => Faults::default(),
+    let fail = config.faults.fail_call.clone();
+    let fail = fail.map(|(operation, count, errno)| FailCall {
+        operation,
+        count,
+        errno,
+    });
+    let faults = match (config.faults.dead_mount_at, kill, fail) {
+        (Some(job), ..) => Faults::dead_mount_at(job),
+        (None, Some(kill), _) => Faults::kill_after(kill),
+        (None, None, Some(fail)) => Faults::fail_call(fail),
+        (None, None, None) => Faults::default(),
     };
     ExportOptions {
         handles_max: Some(descriptors.handles_max),

@@ -25,7 +25,7 @@ pub mod uring;
 
 pub use emulated::{Emulated, EmulatedError};
 pub(crate) use faults::die;
-pub use faults::{Faults, KillAfterEffect};
+pub use faults::{FailCall, Faults, KillAfterEffect};
 pub use fence::{Fence, Permit};
 pub use pool::{PoolOptions, ThreadPool};
 pub use posix::{ExportError, ExportOptions, HIDDEN, PosixFiles, Trust};

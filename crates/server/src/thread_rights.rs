@@ -4,6 +4,7 @@
 //! likes. It keeps a thread from doing by mistake what it never should, as opening a file that a
 //! peer has named, or from acting for a user.
 
+use crate::config::Io;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 /// What a thread does.
@@ -25,6 +26,14 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// That of the forwarder's loop.
+    pub(crate) fn of_loop(io: Io) -> Work {
+        match io {
+            Io::Direct => Work::RingLoop,
+            Io::Buffered => Work::Loop,
+        }
+    }
+
     /// The capabilities that it needs, if the process has them.
     fn needs(self) -> CapabilitySet {
         // Any user's files are opened with the forwarder's own rights, and root's requests are

@@ -47,6 +47,7 @@ pub struct Plan {
     ports: Vec<u16>,
     kill_at_request: Vec<(usize, String)>,
     kill_after_effect: Vec<(usize, String)>,
+    fail_call: Vec<(usize, String)>,
 }
 
 impl Plan {
@@ -87,15 +88,17 @@ impl Plan {
             transport: up.transport.clone(),
             kill_at_request: up.kill_at_request.clone(),
             kill_after_effect: up.kill_after_effect.clone(),
+            fail_call: up.fail_call.clone(),
         };
         Config::from_source(plan.source(0))?;
         let faults = plan.kill_at_request.iter().chain(&plan.kill_after_effect);
+        let faults = faults.chain(&plan.fail_call);
         if let Some((index, _)) = faults
             .into_iter()
             .find(|(index, _)| *index >= plan.forwarders)
         {
             return Err(Fail::usage(format!(
-                "there is no forwarder {index} to kill"
+                "there is no forwarder {index} to kill or to fail"
             )));
         }
         Ok(plan)
@@ -195,6 +198,7 @@ impl Plan {
         let faults = [
             ("--kill-at-request", &self.kill_at_request),
             ("--kill-after-effect", &self.kill_after_effect),
+            ("--fail-call", &self.fail_call),
         ];
         for (flag, list) in faults {
             for (_, value) in list.iter().filter(|(of, _)| *of == index) {

@@ -1,8 +1,10 @@
-//! For tests: the daemon kills itself at a chosen point, so that a test can restart it, or treats
-//! its mount of the back end as dead.
+//! For tests: the daemon kills itself at a chosen point, so that a test can restart it, treats its
+//! mount of the back end as dead, or has a call to the back end fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_forward::{Access, Errno};
+use tidegate_sched::Direction;
 
 /// Ends the process after an effect, before its result is recorded or reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +14,17 @@ pub struct KillAfterEffect {
     pub operation: String,
     /// Which effect of that operation; the first is 1.
     pub count: u64,
+}
+
+/// Has a call to the back end fail once, before it does anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailCall {
+    /// `write` or `fsync`.
+    pub operation: String,
+    /// Which call of that operation; the first is 1.
+    pub count: u64,
+    /// What it fails with, as Linux numbers it on x86-64.
+    pub errno: u16,
 }
 
 /// The fault to inject; by default none. Clones count together.
@@ -33,6 +46,7 @@ enum Fault {
     KillAfter(KillAfterEffect),
     PanicAt(u64),
     DeadMountAt(u64),
+    FailCall(FailCall),
 }
 
 impl Faults {
@@ -50,6 +64,11 @@ impl Faults {
     /// takes effect. It and all later jobs report that the mount is dead.
     pub fn dead_mount_at(job: u64) -> Faults {
         Faults::of(Fault::DeadMountAt(job))
+    }
+
+    /// That call fails.
+    pub fn fail_call(call: FailCall) -> Faults {
+        Faults::of(Fault::FailCall(call))
     }
 
     fn of(fault: Fault) -> Faults {
@@ -81,6 +100,26 @@ impl Faults {
             && shared.effects.fetch_add(1, Ordering::Relaxed) + 1 == kill.count
         {
             die();
+        }
+    }
+
+    /// Storage asks this before a call: what the call fails with, if it does.
+    pub(crate) fn failure(&self, operation: &str) -> Result<(), Errno> {
+        if let Some(shared) = &self.shared
+            && let Fault::FailCall(call) = &shared.fault
+            && call.operation == operation
+            && shared.effects.fetch_add(1, Ordering::Relaxed) + 1 == call.count
+        {
+            return Err(Errno(call.errno));
+        }
+        Ok(())
+    }
+
+    /// The same before a job that moves data.
+    pub(crate) fn before(&self, direction: Direction) -> Result<(), Access> {
+        match direction {
+            Direction::Read => Ok(()),
+            Direction::Write => self.failure("write").map_err(Access::from),
         }
     }
 

@@ -484,7 +484,8 @@ impl Shared {
             let parts = vec![Ok(len)];
             return JobResult::Io { parts, device_ns };
         }
-        let parts = match Route::find(files, handle, direction, writer) {
+        let may = self.faults.before(direction);
+        let parts = match may.and_then(|()| Route::find(files, handle, direction, writer)) {
             Ok(mut route) => batch::transfer(&mut route, parts, &self.slots, meter),
             Err(error) => vec![Err(error); parts.len()],
         };

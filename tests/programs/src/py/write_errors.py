@@ -103,6 +103,13 @@ def processes():
     os.waitpid(child, 0)
 
 
+def once():
+    """A call to the back end that fails once: the first write or the first fsync."""
+    fds = [descriptor() for _ in range(2)]
+    yield from (write(fds[0], length=4096) for _ in range(2))
+    yield from (said(os.fsync, fd) for fd in fds * 2)
+
+
 def longer():
     """A write that needs room which is not there, and the fsync after it."""
     fd = descriptor()

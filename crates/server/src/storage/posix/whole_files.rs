@@ -32,6 +32,7 @@ impl PosixFiles {
             Some(fd) => fd,
             None => self.read_fd(&known)?,
         };
+        self.export.faults.failure("fsync")?;
         match data_only {
             true => retry_on_intr(|| rustix::fs::fdatasync(&fd)).map_err(no),
             false => retry_on_intr(|| rustix::fs::fsync(&fd)).map_err(no),
