@@ -1,7 +1,8 @@
 // Which application the ranks of this MPI job are. In this order:
 //
 // 1. TIDEGATE_APP, if the user gave it;
-// 2. the batch system's job step (Slurm's SLURM_JOB_ID and SLURM_STEP_ID);
+// 2. the job of Slurm, in one of its steps (SLURM_JOB_ID and SLURM_STEP_ID); with TIDEGATE_STEPS=apart
+//    the step;
 // 3. where `tidegate run` made TIDEGATE_APP up for a script (TIDEGATE_APP_MADE is set): that name
 //    with a part that rank 0 adds, so that each MPI job of the script is an application;
 // 4. the job of PBS, LSF or Flux; PMIX_NAMESPACE, which Open MPI's and PMIx launchers set;
@@ -78,7 +79,10 @@ static void choose(struct name *name) {
         return;
     }
     if (job != NULL && step != NULL) {
-        snprintf(name->text, sizeof name->text, "slurm-%s.%s", job, step);
+        const char *steps = set("TIDEGATE_STEPS");
+        int is_apart = steps != NULL && strcmp(steps, "apart") == 0;
+        snprintf(name->text, sizeof name->text, "slurm-%s%s%s", job, is_apart ? "." : "",
+                 is_apart ? step : "");
         name->told = given != NULL;
         return;
     }

@@ -15,8 +15,12 @@ pub const fn app_id(name: &str) -> u64 {
     hash ^ (hash >> 33)
 }
 
+/// `apart`: each step of a Slurm job is an application of its own, and not the job.
+const STEPS: &str = "TIDEGATE_STEPS";
+
 /// Name of the application to which an environment belongs: `TIDEGATE_APP`, else the batch system's
-/// job (and step), else the MPI launcher's name space. None if the environment has none of them.
+/// job, else the MPI launcher's name space. None if the environment has none of them. With
+/// `TIDEGATE_STEPS=apart` a step of a Slurm job has a name of its own, such as `slurm-17.0`.
 ///
 /// `lookup` returns the value of a variable, so that callers can ask about another process's
 /// environment.
@@ -29,7 +33,7 @@ pub const fn app_id(name: &str) -> u64 {
 ///     "SLURM_STEP_ID" => Some("0".to_string()),
 ///     _ => None,
 /// };
-/// assert_eq!(application_name_from_env(job).as_deref(), Some("slurm-17.0"));
+/// assert_eq!(application_name_from_env(job).as_deref(), Some("slurm-17"));
 /// ```
 pub fn application_name_from_env(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
     let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
@@ -37,7 +41,8 @@ pub fn application_name_from_env(lookup: impl Fn(&str) -> Option<String>) -> Opt
         return Some(name);
     }
     if let Some(job) = set("SLURM_JOB_ID") {
-        return Some(match set("SLURM_STEP_ID") {
+        let is_apart = set(STEPS).as_deref() == Some("apart");
+        return Some(match set("SLURM_STEP_ID").filter(|_| is_apart) {
             Some(step) => format!("slurm-{job}.{step}"),
             None => format!("slurm-{job}"),
         });
@@ -112,7 +117,7 @@ mod tests {
     fn the_more_deliberate_name_wins() {
         let all = [
             ("TIDEGATE_APP", "mine", "mine"),
-            ("SLURM_JOB_ID", "12", "slurm-12.3"),
+            ("SLURM_JOB_ID", "12", "slurm-12"),
             ("PBS_JOBID", "4.head", "pbs-4.head"),
             ("LSB_JOBID", "5", "lsf-5"),
             ("FLUX_JOB_ID", "f6", "flux-f6"),
@@ -161,6 +166,21 @@ mod tests {
             application_name_from_env(job_only).as_deref(),
             Some("slurm-9")
         );
+    }
+
+    #[test]
+    fn steps_are_applications_of_their_own_when_asked() {
+        let name = |apart: &'static str, step: bool| {
+            application_name_from_env(|name| match name {
+                "SLURM_JOB_ID" => Some("9".to_string()),
+                "SLURM_STEP_ID" => step.then(|| "2".to_string()),
+                STEPS => Some(apart.to_string()),
+                _ => None,
+            })
+        };
+        assert_eq!(name("apart", true).as_deref(), Some("slurm-9.2"));
+        assert_eq!(name("apart", false).as_deref(), Some("slurm-9"));
+        assert_eq!(name("", true).as_deref(), Some("slurm-9"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ Examples:
   tidegate trace summarise traces/
   tidegate trace summarise --app climate --app render --json traces/forwarder.0.trace
 Traces of forwarders hold the hashes of applications' names only: --app tells the names to look for,
-as TIDEGATE_APP or the batch system made them (such as slurm-1234.0).";
+as TIDEGATE_APP or the batch system made them (such as slurm-1234).";
 
 /// Summarise traces: requests, sizes, patterns and times of each application
 #[derive(clap::Args)]

@@ -160,18 +160,14 @@ pub(super) fn application_of(
 }
 
 /// The name of the job whose control group this is, as its environment would give it: Slurm's
-/// `.../job_ID/step_ID/...` and PBS's `.../pbs_jobs.service/jobid/ID`.
+/// `.../job_ID/...` and PBS's `.../pbs_jobs.service/jobid/ID`.
 fn name_from_control_groups(text: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let path = line.splitn(3, ':').nth(2)?;
-        let mut parts = path.split('/').peekable();
+        let mut parts = path.split('/');
         while let Some(part) = parts.next() {
             if let Some(job) = part.strip_prefix("job_").filter(|job| is_number(job)) {
-                let step = parts.peek().and_then(|part| part.strip_prefix("step_"));
-                return Some(match step {
-                    Some(step) => format!("slurm-{job}.{step}"),
-                    None => format!("slurm-{job}"),
-                });
+                return Some(format!("slurm-{job}"));
             }
             if part == "pbs_jobs.service" && parts.next() == Some("jobid") {
                 return parts.next().map(|job| format!("pbs-{job}"));
@@ -228,7 +224,10 @@ mod tests {
         let mut named = running(&[("TIDEGATE_APP", "climate"), ("SLURM_JOB_ID", "5")]);
         assert_eq!(id_of(&applications, &mut named), app_id("climate"));
         let mut job = running(&[("SLURM_JOB_ID", "5"), ("SLURM_STEP_ID", "1")]);
-        assert_eq!(id_of(&applications, &mut job), app_id("slurm-5.1"));
+        assert_eq!(id_of(&applications, &mut job), app_id("slurm-5"));
+        let apart = ("TIDEGATE_STEPS", "apart");
+        let mut step = running(&[("SLURM_JOB_ID", "5"), ("SLURM_STEP_ID", "1"), apart]);
+        assert_eq!(id_of(&applications, &mut step), app_id("slurm-5.1"));
     }
 
     #[test]
@@ -271,15 +270,9 @@ mod tests {
     #[test]
     fn without_it_the_control_group_does() {
         let slurm = "1:memory:/slurm/uid_7/job_33/step_2/task_0\n";
-        assert_eq!(
-            name_from_control_groups(slurm).as_deref(),
-            Some("slurm-33.2")
-        );
+        assert_eq!(name_from_control_groups(slurm).as_deref(), Some("slurm-33"));
         let slurm = "0::/system.slice/slurmstepd.scope/job_33/step_batch/user/task_0\n";
-        assert_eq!(
-            name_from_control_groups(slurm).as_deref(),
-            Some("slurm-33.batch")
-        );
+        assert_eq!(name_from_control_groups(slurm).as_deref(), Some("slurm-33"));
         let pbs = "4:cpuset:/pbs_jobs.service/jobid/77.head\n";
         assert_eq!(
             name_from_control_groups(pbs).as_deref(),
