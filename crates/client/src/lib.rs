@@ -17,6 +17,7 @@ pub mod fs;
 mod fuse_mounts;
 pub mod list;
 mod munge;
+pub mod opened;
 mod options;
 pub mod shortcut;
 mod signals;

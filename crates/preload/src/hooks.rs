@@ -4,37 +4,63 @@
 //! From those that open and close, the library only learns that a number may stand for another
 //! file. `data.rs` has the functions that move data.
 
+use crate::count;
 use crate::intercept;
 use crate::libc_next;
+use crate::redirect;
 use crate::state::{self, Kind, Mode, forget};
-use libc::{FILE, c_char, c_int, c_uint, c_void, mode_t, off_t, rlimit, size_t, ssize_t};
+use libc::{AT_FDCWD, FILE, c_char, c_int, c_uint, c_void, mode_t, off_t, rlimit, size_t, ssize_t};
+use std::ffi::CStr;
 
-/// Defines hooks of calls that return a descriptor, of which the library knows nothing yet.
+/// Defines hooks of calls that open a file by a name, relative to a folder, with flags. The library
+/// knows nothing yet of the descriptor that they return.
 macro_rules! opens {
-    ($([$($name:ident)+] $arguments:tt $next:ident;)*) => {
-        $($(opens!(@one $name $arguments $next);)+)*
+    ($([$($name:ident)+] $arguments:tt $next:ident, $folder:expr, $path:ident, $flags:expr;)*) => {
+        $($(opens!(@one $name $arguments $next, $folder, $path, $flags);)+)*
     };
-    (@one $name:ident ($($argument:ident: $type:ty),*) $next:ident) => {
+    (@one $name:ident ($($argument:ident: $type:ty),*)
+        $next:ident, $folder:expr, $path:ident, $flags:expr) => {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             // SAFETY: what the caller promises libc.
-            let fd = unsafe { libc_next::$next($($argument),*) };
-            match state::is_client() {
-                true => state::set_kind(fd, Kind::Own),
-                false => forget(fd),
+            unsafe {
+                let named = $path;
+                let fd = redirect::led($folder, $path, |$path| libc_next::$next($($argument),*));
+                not_known(fd);
+                count::opened(fd, $folder, named, $flags);
+                fd
             }
-            fd
         }
     };
 }
 
 opens! {
-    [open open64] (path: *const c_char, flags: c_int, mode: mode_t) open64;
-    [openat openat64] (folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) openat64;
-    [creat creat64] (path: *const c_char, mode: mode_t) creat64;
-    [__open_2 __open64_2] (path: *const c_char, flags: c_int) __open64_2;
-    [__openat_2 __openat64_2] (folder: c_int, path: *const c_char, flags: c_int) __openat64_2;
-    [dup] (fd: c_int) dup;
+    [open open64] (path: *const c_char, flags: c_int, mode: mode_t)
+        open64, AT_FDCWD, path, flags;
+    [openat openat64] (folder: c_int, path: *const c_char, flags: c_int, mode: mode_t)
+        openat64, folder, path, flags;
+    [creat creat64] (path: *const c_char, mode: mode_t)
+        creat64, AT_FDCWD, path, libc::O_WRONLY;
+    [__open_2 __open64_2] (path: *const c_char, flags: c_int)
+        __open64_2, AT_FDCWD, path, flags;
+    [__openat_2 __openat64_2] (folder: c_int, path: *const c_char, flags: c_int)
+        __openat64_2, folder, path, flags;
+}
+
+/// Learns that a number stands for something new.
+fn not_known(fd: c_int) {
+    match state::is_client() {
+        true => state::set_kind(fd, Kind::Own),
+        false => forget(fd),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: a plain number.
+    let fd = unsafe { libc_next::dup(fd) };
+    not_known(fd);
+    fd
 }
 
 /// Whether the descriptor is the client's: for the program it does not exist.
@@ -153,6 +179,22 @@ fn number(stream: *mut FILE) -> c_int {
     unsafe { libc::fileno(stream) }
 }
 
+/// Whether a stream of this mode is written, as flags of `open`.
+///
+/// # Safety
+/// A stream was opened with it.
+unsafe fn flags_of(mode: *const c_char) -> c_int {
+    if mode.is_null() {
+        return libc::O_RDONLY;
+    }
+    // SAFETY: libc has read it, so it is a string.
+    let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    match mode.first() == Some(&b'r') && !mode.contains(&b'+') {
+        true => libc::O_RDONLY,
+        false => libc::O_WRONLY,
+    }
+}
+
 /// Defines hooks of calls that open streams, which read and write inside of libc.
 macro_rules! streams {
     ($($name:ident)*) => {
@@ -160,9 +202,13 @@ macro_rules! streams {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
                 // SAFETY: what the caller promises libc.
-                let stream = unsafe { libc_next::fopen64(path, mode) };
-                forget(number(stream));
-                stream
+                unsafe {
+                    let open = |path| libc_next::fopen64(path, mode);
+                    let stream = redirect::led(AT_FDCWD, path, open);
+                    forget(number(stream));
+                    count::opened(number(stream), AT_FDCWD, path, flags_of(mode));
+                    stream
+                }
             }
         )*
     };
@@ -182,9 +228,13 @@ macro_rules! reopens {
             ) -> *mut FILE {
                 forget(number(stream));
                 // SAFETY: what the caller promises libc.
-                let stream = unsafe { libc_next::freopen64(path, mode, stream) };
-                forget(number(stream));
-                stream
+                unsafe {
+                    let open = |path| libc_next::freopen64(path, mode, stream);
+                    let stream = redirect::led(AT_FDCWD, path, open);
+                    forget(number(stream));
+                    count::opened(number(stream), AT_FDCWD, path, flags_of(mode));
+                    stream
+                }
             }
         )*
     };

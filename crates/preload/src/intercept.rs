@@ -2,12 +2,14 @@
 //! mount that says how to reach its forwarders. It takes a file over at the file's third data call,
 //! and at the first where the MPI shim has announced requests.
 
+use crate::count;
 use crate::libc_next;
 use crate::state::{self, Allows, Identity, Intercepted, Kind, Mode, State, lock};
 use libc::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use tidegate_client::opened::Word;
 use tidegate_client::shortcut::{ANSWER_LEN, Answer, COMMAND};
 use tidegate_client::{Application, Client, Context, EmbeddedOptions, Options};
 use tidegate_client::{fuse_mounts, job_from_env, project_from_env};
@@ -122,6 +124,7 @@ fn look_at(state: &State, fd: c_int, calls: u16, eager: bool) -> Option<Arc<Inte
     let intercepted = intercept(state, fd, identity).map(Arc::new);
     let kind = match &intercepted {
         Some(file) => {
+            count::add(Word::Taken);
             let mut files = state.files.write().unwrap_or_else(PoisonError::into_inner);
             let before = files.insert(fd, Arc::clone(file));
             drop(files);

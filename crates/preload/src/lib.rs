@@ -6,6 +6,9 @@
 //! not take or gives up, with the right result. The library takes the data calls of `data` on
 //! regular files for which the mount has given the addresses of the forwarders (`intercept`).
 //!
+//! Under `tidegate run` the library also leads names of the exported directory itself to the mount
+//! (`redirect`), and counts what goes past it (`count`).
+//!
 //! The library runs inside programs that know nothing of it. Hence some rules:
 //! - *To forget is always right*: the library examines an unknown descriptor anew. All that the
 //!   hooks of `close`, `dup2` and the like do is forget. That also makes a `vfork` child harmless.
@@ -19,6 +22,8 @@
 
 #![cfg_attr(test, expect(dead_code, reason = "the hooks are left out"))]
 
+mod again;
+mod count;
 mod data;
 mod hints;
 mod intercept;
@@ -26,19 +31,37 @@ mod intercept;
 #[cfg(not(test))]
 mod hooks;
 mod libc_next;
+#[cfg(not(test))]
+mod names;
+mod redirect;
 mod state;
+
+use libc::{c_char, c_int};
 
 /// Runs before the program.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEGIN: extern "C" fn() = begin;
+static BEGIN: unsafe extern "C" fn(c_int, Words, Words) = begin;
 
-extern "C" fn begin() {
+/// Strings, and NULL after the last.
+type Words = *const *const c_char;
+
+/// glibc passes what it passes to `main`.
+unsafe extern "C" fn begin(count: c_int, arguments: Words, environment: Words) {
     // SAFETY: nothing was allocated yet, and the handler only stores to atomics.
     unsafe {
         // A child must not find the heap locked by a thread that it does not have.
         dlmalloc::enable_alloc_after_fork();
-        libc::pthread_atfork(None, None, Some(state::forked));
+        libc::pthread_atfork(None, None, Some(forked));
     }
     state::read_mode();
+    // SAFETY: the arguments of `main`.
+    unsafe { again::begin(count, arguments, environment) };
+    redirect::begin();
+    count::begin();
+}
+
+extern "C" fn forked() {
+    state::forked();
+    redirect::forked();
 }

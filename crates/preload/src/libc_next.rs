@@ -9,6 +9,8 @@ type Source = *const c_void;
 type Address = *mut c_void;
 type Vector = *const iovec;
 type Text = *const c_char;
+type Template = *mut c_char;
+type Words = *const *const c_char;
 type Stream = *mut libc::FILE;
 type Limit = *const libc::rlimit;
 type OldLimit = *mut libc::rlimit;
@@ -113,6 +115,89 @@ next! {
     fclose(stream: Stream) -> c_int;
     setrlimit64(resource: c_uint, limit: Limit) -> c_int;
     prlimit64(process: libc::pid_t, resource: c_uint, new: Limit, old: OldLimit) -> c_int;
+    stat64(path: Text, found: Address) -> c_int;
+    lstat64(path: Text, found: Address) -> c_int;
+    fstatat64(folder: c_int, path: Text, found: Address, flags: c_int) -> c_int;
+    statx(folder: c_int, path: Text, flags: c_int, mask: c_uint, found: Address) -> c_int;
+    __xstat64(version: c_int, path: Text, found: Address) -> c_int;
+    __lxstat64(version: c_int, path: Text, found: Address) -> c_int;
+    __fxstatat64(
+        version: c_int, folder: c_int, path: Text, found: Address, flags: c_int
+    ) -> c_int;
+    access(path: Text, mode: c_int) -> c_int;
+    eaccess(path: Text, mode: c_int) -> c_int;
+    faccessat(folder: c_int, path: Text, mode: c_int, flags: c_int) -> c_int;
+    mkdir(path: Text, mode: mode_t) -> c_int;
+    mkdirat(folder: c_int, path: Text, mode: mode_t) -> c_int;
+    mknod(path: Text, mode: mode_t, device: u64) -> c_int;
+    mknodat(folder: c_int, path: Text, mode: mode_t, device: u64) -> c_int;
+    mkfifo(path: Text, mode: mode_t) -> c_int;
+    mkfifoat(folder: c_int, path: Text, mode: mode_t) -> c_int;
+    rmdir(path: Text) -> c_int;
+    unlink(path: Text) -> c_int;
+    unlinkat(folder: c_int, path: Text, flags: c_int) -> c_int;
+    remove(path: Text) -> c_int;
+    rename(from: Text, to: Text) -> c_int;
+    renameat(from_folder: c_int, from: Text, to_folder: c_int, to: Text) -> c_int;
+    renameat2(
+        from_folder: c_int, from: Text, to_folder: c_int, to: Text, flags: c_uint
+    ) -> c_int;
+    link(from: Text, to: Text) -> c_int;
+    linkat(from_folder: c_int, from: Text, to_folder: c_int, to: Text, flags: c_int) -> c_int;
+    symlink(target: Text, path: Text) -> c_int;
+    symlinkat(target: Text, folder: c_int, path: Text) -> c_int;
+    readlink(path: Text, buffer: Buffer, len: size_t) -> ssize_t;
+    readlinkat(folder: c_int, path: Text, buffer: Buffer, len: size_t) -> ssize_t;
+    __readlink_chk(path: Text, buffer: Buffer, len: size_t, room: size_t) -> ssize_t;
+    __readlinkat_chk(
+        folder: c_int, path: Text, buffer: Buffer, len: size_t, room: size_t
+    ) -> ssize_t;
+    truncate64(path: Text, len: off_t) -> c_int;
+    chmod(path: Text, mode: mode_t) -> c_int;
+    fchmodat(folder: c_int, path: Text, mode: mode_t, flags: c_int) -> c_int;
+    chown(path: Text, user: c_uint, group: c_uint) -> c_int;
+    lchown(path: Text, user: c_uint, group: c_uint) -> c_int;
+    fchownat(folder: c_int, path: Text, user: c_uint, group: c_uint, flags: c_int) -> c_int;
+    utime(path: Text, times: Source) -> c_int;
+    utimes(path: Text, times: Source) -> c_int;
+    lutimes(path: Text, times: Source) -> c_int;
+    futimesat(folder: c_int, path: Text, times: Source) -> c_int;
+    utimensat(folder: c_int, path: Text, times: Source, flags: c_int) -> c_int;
+    opendir(path: Text) -> Address;
+    chdir(path: Text) -> c_int;
+    fchdir(fd: c_int) -> c_int;
+    statfs64(path: Text, found: Address) -> c_int;
+    statvfs64(path: Text, found: Address) -> c_int;
+    pathconf(path: Text, name: c_int) -> libc::c_long;
+    getxattr(path: Text, name: Text, value: Buffer, len: size_t) -> ssize_t;
+    lgetxattr(path: Text, name: Text, value: Buffer, len: size_t) -> ssize_t;
+    setxattr(path: Text, name: Text, value: Source, len: size_t, flags: c_int) -> c_int;
+    lsetxattr(path: Text, name: Text, value: Source, len: size_t, flags: c_int) -> c_int;
+    listxattr(path: Text, names: Buffer, len: size_t) -> ssize_t;
+    llistxattr(path: Text, names: Buffer, len: size_t) -> ssize_t;
+    removexattr(path: Text, name: Text) -> c_int;
+    lremovexattr(path: Text, name: Text) -> c_int;
+    mkstemp64(template: Template) -> c_int;
+    mkostemp64(template: Template, flags: c_int) -> c_int;
+    mkstemps64(template: Template, after: c_int) -> c_int;
+    mkostemps64(template: Template, after: c_int, flags: c_int) -> c_int;
+    mkdtemp(template: Template) -> Template;
+    execve(path: Text, arguments: Words, environment: Words) -> c_int;
+    execv(path: Text, arguments: Words) -> c_int;
+    execvp(name: Text, arguments: Words) -> c_int;
+    execvpe(name: Text, arguments: Words, environment: Words) -> c_int;
+    posix_spawn(
+        process: Address, path: Text, actions: Source, attributes: Source, arguments: Words,
+        environment: Words
+    ) -> c_int;
+    posix_spawnp(
+        process: Address, name: Text, actions: Source, attributes: Source, arguments: Words,
+        environment: Words
+    ) -> c_int;
+    posix_spawn_file_actions_addopen(
+        actions: Address, fd: c_int, path: Text, flags: c_int, mode: mode_t
+    ) -> c_int;
+    posix_spawn_file_actions_addchdir_np(actions: Address, path: Text) -> c_int;
     epoll_create1(flags: c_int) -> c_int;
     eventfd(value: c_uint, flags: c_int) -> c_int;
 }

@@ -237,7 +237,7 @@ thread_local! {
 
 /// Runs in a fork child. It does not touch the parent's state: threads that the child does not have
 /// may hold locks, and the connections are the parent's.
-pub(crate) extern "C" fn forked() {
+pub(crate) fn forked() {
     STATE.store(ptr::null_mut(), Ordering::Release);
     for fd in OWN_FIRST.load(Ordering::Relaxed)..=OWN_LAST.load(Ordering::Relaxed) {
         if kind(fd) == Kind::Own {

@@ -1,0 +1,491 @@
+//! Leads names of the exported directory itself to the mount, so that a program that was given such
+//! a name works through the forwarders. `names.rs` has the calls that take names.
+//!
+//! A name is looked at as the text that it is: one that leads to the directory by a symbolic link
+//! elsewhere is left alone (`count` tells of files that are written so). Names that climb out of
+//! the directory by `..` are left alone too. Other programs' names cost the comparison of a few
+//! bytes.
+
+use libc::{c_char, c_int};
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
+
+/// Bytes of a path with its NUL, as in Linux.
+const PATH_MAX: usize = 4096;
+
+/// Lowest and highest address that can be a program's. The kernel says EFAULT for others.
+const ADDRESSES: std::ops::Range<usize> = 4096..(1 << 47);
+
+/// The directory and the mount, without `.`, `..` and repeated slashes.
+struct Places {
+    /// Empty if it is not known.
+    export: Vec<u8>,
+    mount: Vec<u8>,
+    redirects: bool,
+}
+
+static PLACES: AtomicPtr<Places> = AtomicPtr::new(ptr::null_mut());
+
+/// Where the process works.
+static HERE: AtomicU8 = AtomicU8::new(ELSEWHERE);
+const ELSEWHERE: u8 = 0;
+/// In the exported directory or above it, so that a relative name may lead into it.
+const NEAR: u8 = 1;
+const IN_MOUNT: u8 = 2;
+
+/// The process that looked where it works. A vfork child shares the memory, but may work elsewhere.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+/// What a name may have to do with the forwarders' files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Concern {
+    /// Nothing, as a name.
+    None,
+    /// It begins with the exported directory.
+    Export,
+    /// It is relative, and may lead into the exported directory.
+    Near,
+    /// It is a name of the mount.
+    Mount,
+    /// It is relative to a descriptor.
+    Folder,
+}
+
+/// A variable of the environment. Only before the program runs, and changes it.
+pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: a variable is a string; nobody changes the environment yet.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value))
+    }
+}
+
+/// Reads from the environment where directory and mount are.
+pub(crate) fn begin() {
+    let path = |name: &CStr| {
+        let bytes = variable(name)?.to_bytes();
+        let bytes = bytes.strip_suffix(b"/").unwrap_or(bytes);
+        (bytes.starts_with(b"/") && bytes.len() < PATH_MAX).then(|| bytes.to_vec())
+    };
+    let Some(mount) = path(c"TIDEGATE_MOUNT") else {
+        return;
+    };
+    let export = path(c"TIDEGATE_EXPORT").unwrap_or_default();
+    if is_ours() {
+        // A forwarder opens what it exports.
+        return;
+    }
+    let is_off = variable(c"TIDEGATE_REDIRECT").is_some_and(|it| it == c"off");
+    let places = Box::new(Places {
+        redirects: !is_off && !export.is_empty(),
+        export,
+        mount,
+    });
+    PLACES.store(Box::into_raw(places), Ordering::Release);
+    forked();
+    look_around();
+}
+
+/// Whether this program is of Tidegate.
+fn is_ours() -> bool {
+    let mut room = [0u8; PATH_MAX];
+    let path = link(c"/proc/self/exe", &mut room);
+    let name = path.rsplit(|byte| *byte == b'/').next();
+    [Some(&b"tidegate"[..]), Some(b"tidegate-lab")].contains(&name)
+}
+
+/// Where a symbolic link leads; nothing if that is not known.
+pub(crate) fn link<'a>(name: &CStr, room: &'a mut [u8; PATH_MAX]) -> &'a [u8] {
+    // SAFETY: a string, and room of that size.
+    let len = unsafe {
+        libc::syscall(
+            libc::SYS_readlinkat,
+            libc::AT_FDCWD,
+            name.as_ptr(),
+            room.as_mut_ptr(),
+            room.len(),
+        )
+    };
+    &room[..usize::try_from(len).unwrap_or(0).min(PATH_MAX)]
+}
+
+/// Runs in a fork child.
+pub(crate) fn forked() {
+    // SAFETY: it cannot fail.
+    PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+}
+
+fn places() -> Option<&'static Places> {
+    // SAFETY: places that were stored are never freed.
+    unsafe { PLACES.load(Ordering::Acquire).as_ref() }
+}
+
+/// Looks where the process works, which it has just chosen.
+pub(crate) fn look_around() {
+    let Some(places) = places() else {
+        return;
+    };
+    // SAFETY: it cannot fail.
+    if unsafe { libc::getpid() } != PROCESS.load(Ordering::Relaxed) {
+        return;
+    }
+    let mut room = [0u8; PATH_MAX];
+    let here = match working_directory(&mut room) {
+        None => ELSEWHERE,
+        Some(here) if below(here, &places.mount).is_some() => IN_MOUNT,
+        Some(_) if places.export.is_empty() => ELSEWHERE,
+        Some(here) => {
+            let is_above = here == b"/" || below(&places.export, here).is_some();
+            match is_above || below(here, &places.export).is_some() {
+                true => NEAR,
+                false => ELSEWHERE,
+            }
+        }
+    };
+    HERE.store(here, Ordering::Relaxed);
+}
+
+/// The working directory, without its NUL.
+fn working_directory(room: &mut [u8; PATH_MAX]) -> Option<&[u8]> {
+    // SAFETY: there is room of that size.
+    let len = unsafe { libc::syscall(libc::SYS_getcwd, room.as_mut_ptr(), room.len()) };
+    let len = usize::try_from(len).ok()?.checked_sub(1)?;
+    // The kernel writes `(unreachable)` before one that cannot be reached.
+    room.get(..len).filter(|path| path.starts_with(b"/"))
+}
+
+/// The bytes of a path after a prefix, if the path has it: with no slash before them.
+pub(crate) fn below<'a>(path: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
+    let mut left = path;
+    for byte in prefix {
+        left = left.strip_prefix(std::slice::from_ref(byte))?;
+        if *byte == b'/' {
+            left = after_slashes(left);
+        }
+    }
+    match left.first() {
+        None => Some(left),
+        Some(b'/') => Some(after_slashes(left)),
+        // The whole root.
+        Some(_) if prefix == b"/" => Some(left),
+        Some(_) => None,
+    }
+}
+
+/// What comes after slashes and components `.`.
+fn after_slashes(mut path: &[u8]) -> &[u8] {
+    loop {
+        path = match path {
+            [b'/', rest @ ..] => rest,
+            [b'.'] | [b'.', b'/', ..] => &path[1..],
+            _ => return path,
+        };
+    }
+}
+
+/// Whether a path never climbs above where it begins, as if there were no links.
+fn stays(path: &[u8]) -> bool {
+    let mut depth = 0u32;
+    path.split(|byte| *byte == b'/').all(|part| match part {
+        b"" | b"." => true,
+        b".." => {
+            let is_inside = depth > 0;
+            depth = depth.saturating_sub(1);
+            is_inside
+        }
+        _ => {
+            depth += 1;
+            true
+        }
+    })
+}
+
+/// Whether the bytes of a string begin as a path does that has this prefix. Reads no byte after the
+/// first one that differs.
+///
+/// # Safety
+/// `text` is a string.
+unsafe fn begins(text: *const c_char, prefix: &[u8]) -> bool {
+    let mut at = text.cast::<u8>();
+    // SAFETY: it goes on only while the byte before was none that ends the string.
+    unsafe {
+        for byte in prefix {
+            if *at != *byte {
+                return false;
+            }
+            at = at.add(1);
+            while *byte == b'/' && (*at == b'/' || (*at == b'.' && *at.add(1) == b'/')) {
+                at = at.add(1);
+            }
+        }
+        matches!(*at, 0 | b'/')
+    }
+}
+
+/// What a name that a program gives to a call may have to do with the forwarders' files; `folder`
+/// is what a relative name is relative to.
+///
+/// # Safety
+/// `path` is a string, or an address for which the kernel would say EFAULT.
+#[inline]
+pub(crate) unsafe fn concern(folder: c_int, path: *const c_char) -> Concern {
+    match places() {
+        // SAFETY: the caller says so.
+        Some(places) if may_be_read(path) => unsafe { concern_in(places, folder, path) },
+        _ => Concern::None,
+    }
+}
+
+/// Whether an address may be a program's.
+#[inline]
+pub(crate) fn may_be_read(path: *const c_char) -> bool {
+    ADDRESSES.contains(&path.addr())
+}
+
+unsafe fn concern_in(places: &Places, folder: c_int, path: *const c_char) -> Concern {
+    // SAFETY: the caller says that it is a string.
+    unsafe {
+        match *path.cast::<u8>() {
+            0 => Concern::None,
+            b'/' if begins(path, &places.mount) => Concern::Mount,
+            b'/' if !places.export.is_empty() && begins(path, &places.export) => Concern::Export,
+            b'/' => Concern::None,
+            _ if folder != libc::AT_FDCWD => Concern::Folder,
+            first => match HERE.load(Ordering::Relaxed) {
+                IN_MOUNT => Concern::Mount,
+                NEAR => Concern::Near,
+                _ if first == b'.' && *path.add(1).cast::<u8>() == b'.' => Concern::Near,
+                _ => Concern::None,
+            },
+        }
+    }
+}
+
+/// Calls `call` with the name in the mount for a name of the exported directory, and with the name
+/// itself for any other.
+///
+/// # Safety
+/// As [`concern`].
+#[inline]
+pub(crate) unsafe fn led<T>(
+    folder: c_int,
+    path: *const c_char,
+    call: impl FnOnce(*const c_char) -> T,
+) -> T {
+    // SAFETY: the caller says so.
+    let concern = unsafe { concern(folder, path) };
+    match places() {
+        Some(places) if places.redirects => match concern {
+            // SAFETY: there is a concern, so it is a string.
+            Concern::Export => lead(places, unsafe { CStr::from_ptr(path) }, call),
+            // SAFETY: likewise.
+            Concern::Near => lead_near(places, unsafe { CStr::from_ptr(path) }, call),
+            _ => call(path),
+        },
+        _ => call(path),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn lead<T>(places: &Places, path: &CStr, call: impl FnOnce(*const c_char) -> T) -> T {
+    let mut room = [0u8; PATH_MAX];
+    match in_mount(places, path.to_bytes(), &mut room) {
+        Some(()) => call(room.as_ptr().cast()),
+        None => call(path.as_ptr()),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn lead_near<T>(places: &Places, path: &CStr, call: impl FnOnce(*const c_char) -> T) -> T {
+    let mut room = [0u8; PATH_MAX];
+    let mut whole = [0u8; 2 * PATH_MAX];
+    let found = working_directory(&mut room)
+        .and_then(|here| absolute(here, path.to_bytes(), &mut whole))
+        .map(|len| &whole[..len]);
+    match found.and_then(|whole| in_mount(places, whole, &mut room)) {
+        Some(()) => call(room.as_ptr().cast()),
+        None => call(path.as_ptr()),
+    }
+}
+
+/// Writes a relative path after the working directory; returns the length. The directory has no
+/// links, so `..` at the beginning of the path takes away its last components.
+fn absolute(mut here: &[u8], mut path: &[u8], whole: &mut [u8]) -> Option<usize> {
+    loop {
+        path = match path {
+            [b'.', b'.'] | [b'.', b'.', b'/', ..] => {
+                let last = here.iter().rposition(|byte| *byte == b'/')?;
+                here = &here[..last];
+                after_slashes(&path[2..])
+            }
+            [b'.', b'/', ..] => after_slashes(&path[1..]),
+            _ => break,
+        };
+    }
+    let len = here.len() + 1 + path.len();
+    let room = whole.get_mut(..len)?;
+    room[..here.len()].copy_from_slice(here);
+    room[here.len()] = b'/';
+    room[here.len() + 1..].copy_from_slice(path);
+    Some(len)
+}
+
+/// Writes the path in the mount that an absolute path of the exported directory stands for, with a
+/// NUL at its end. None if it is no such path, or would be too long.
+fn in_mount(places: &Places, path: &[u8], room: &mut [u8; PATH_MAX]) -> Option<()> {
+    if below(path, &places.mount).is_some() {
+        return None;
+    }
+    let rest = below(path, &places.export).filter(|rest| stays(rest))?;
+    let mount = &places.mount;
+    let len = mount.len() + usize::from(!rest.is_empty()) + rest.len();
+    if len >= PATH_MAX {
+        return None;
+    }
+    room[..mount.len()].copy_from_slice(mount);
+    if !rest.is_empty() {
+        room[mount.len()] = b'/';
+        room[mount.len() + 1..len].copy_from_slice(rest);
+    }
+    room[len] = 0;
+    Some(())
+}
+
+/// The same for a call with two names. Where the one name leads to the mount and the other does
+/// not, the call is not possible between them, but perhaps with the names as they are.
+///
+/// # Safety
+/// As [`concern`], for both.
+pub(crate) unsafe fn led_pair(
+    (from_folder, from): (c_int, *const c_char),
+    (to_folder, to): (c_int, *const c_char),
+    call: impl Fn(*const c_char, *const c_char) -> c_int,
+) -> c_int {
+    let is_one = Cell::new(false);
+    // SAFETY: the caller says so.
+    let result = unsafe {
+        led(from_folder, from, |old| {
+            led(to_folder, to, |new| {
+                is_one.set((old != from) != (new != to));
+                call(old, new)
+            })
+        })
+    };
+    // SAFETY: the place of this thread's errno.
+    match result == -1 && is_one.get() && unsafe { *libc::__errno_location() } == libc::EXDEV {
+        true => call(from, to),
+        false => result,
+    }
+}
+
+/// The same for a call that writes the name which it has chosen over the end of the one given.
+///
+/// # Safety
+/// As [`concern`]; the string may be written.
+pub(crate) unsafe fn led_template<T>(
+    template: *mut c_char,
+    call: impl FnOnce(*mut c_char) -> T,
+) -> T {
+    // SAFETY: the caller says so. Both strings end with the same component, which the call has
+    // changed in the one.
+    unsafe {
+        led(libc::AT_FDCWD, template, |path| {
+            let result = call(path.cast_mut());
+            if path != template.cast_const() {
+                let chosen = CStr::from_ptr(path).to_bytes();
+                let last = chosen.rsplit(|byte| *byte == b'/').next();
+                let last = last.unwrap_or(chosen);
+                let len = CStr::from_ptr(template).to_bytes().len();
+                if let Some(at) = len.checked_sub(last.len()) {
+                    let end = template.cast::<u8>().add(at);
+                    end.copy_from_nonoverlapping(last.as_ptr(), last.len());
+                }
+            }
+            result
+        })
+    }
+}
+
+/// Whether a path, without links, is below the exported directory and not in the mount.
+pub(crate) fn is_past(path: &[u8]) -> bool {
+    places().is_some_and(|places| {
+        !places.export.is_empty()
+            && below(path, &places.export).is_some()
+            && below(path, &places.mount).is_none()
+    })
+}
+
+/// Whether names of the exported directory are led to the mount.
+pub(crate) fn redirects() -> bool {
+    places().is_some_and(|places| places.redirects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &[u8]) -> Option<Vec<u8>> {
+        let places = Places {
+            export: b"/work/data".to_vec(),
+            mount: b"/work/data/mnt".to_vec(),
+            redirects: true,
+        };
+        let mut room = [0; PATH_MAX];
+        in_mount(&places, path, &mut room)?;
+        let end = room.iter().position(|byte| *byte == 0);
+        Some(room[..end.expect("it has an end")].to_vec())
+    }
+
+    #[test]
+    fn names_of_the_directory_lead_to_the_mount() {
+        let pairs: [(&[u8], Option<&[u8]>); 13] = [
+            (b"/work/data", Some(b"/work/data/mnt")),
+            (b"/work/data/", Some(b"/work/data/mnt")),
+            (b"/work/data/f", Some(b"/work/data/mnt/f")),
+            (b"//work/./data//a/f/", Some(b"/work/data/mnt/a/f/")),
+            (b"/work/data/./f", Some(b"/work/data/mnt/f")),
+            (b"/work/data/a/../f", Some(b"/work/data/mnt/a/../f")),
+            (b"/work/data/a/../../f", None),
+            (b"/work/data/..", None),
+            (b"/work/data/mnt/f", None),
+            (b"/work/data/mnt", None),
+            (b"/work/data2/f", None),
+            (b"/work", None),
+            (b"/elsewhere/../work/data/f", None),
+        ];
+        for (path, wanted) in pairs {
+            let name = String::from_utf8_lossy(path);
+            assert_eq!(of(path).as_deref(), wanted, "{name}");
+            let text = std::ffi::CString::new(path).expect("no NUL");
+            // SAFETY: a string.
+            let begins = unsafe { begins(text.as_ptr(), b"/work/data") };
+            assert_eq!(begins, below(path, b"/work/data").is_some(), "{name}");
+        }
+        let long = [b"/work/data/".as_slice(), &[b'x'; PATH_MAX - 12]].concat();
+        assert_eq!(of(&long), None, "it is too long in the mount");
+    }
+
+    #[test]
+    fn relative_names_begin_where_the_process_works() {
+        type Case<'a> = (&'a [u8], &'a [u8], Option<&'a [u8]>);
+        let pairs: [Case<'_>; 8] = [
+            (b"/work", b"data/f", Some(b"/work/data/f")),
+            (b"/work", b"./data/f", Some(b"/work/data/f")),
+            (b"/work/run", b"../data/f", Some(b"/work/data/f")),
+            (b"/work/run", b"../.././data/f", Some(b"/data/f")),
+            (b"/work", b"..", Some(b"/")),
+            (b"/", b"work", Some(b"//work")),
+            (b"/work", b"..x/f", Some(b"/work/..x/f")),
+            (b"/work", b"../../../x", None),
+        ];
+        for (here, path, wanted) in pairs {
+            let mut whole = [0; 64];
+            let found = absolute(here, path, &mut whole).map(|len| whole[..len].to_vec());
+            assert_eq!(found.as_deref(), wanted);
+        }
+    }
+}
