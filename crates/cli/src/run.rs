@@ -1,6 +1,10 @@
 //! `tidegate run`: runs an unmodified program on the forwarders' files.
 
+mod counts;
 mod launcher;
+mod notice;
+mod slurm;
+mod supervise;
 
 use crate::dead_mount;
 use crate::errln;
@@ -9,20 +13,21 @@ use crate::installed::{self, SHORTCUT};
 use crate::mount;
 use crate::names;
 use crate::processes;
+use crate::state::ClientFile;
 use crate::target::Target;
 use crate::view;
+use counts::Counts;
 use launcher::{Launcher, SHIM};
-use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{
-    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH,
-};
-use signal_hook::iterator::Signals;
+use notice::Place;
+use slurm::Starter;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
+use supervise::{end_as, supervise};
+use tidegate_client::opened::Program;
 use tidegate_server::config::rule::View;
 
 /// Run a program through the forwarders.
@@ -34,6 +39,10 @@ use tidegate_server::config::rule::View;
 ///
 /// Data of the files goes from the program straight to the forwarders, past the kernel and the
 /// mount (LD_PRELOAD of the short-cut; TIDEGATE_SHORTCUT=off in the environment switches it off).
+/// Names of the exported directory itself lead to the mount.
+///
+/// `tidegate run -- srun ...` becomes `srun ... tidegate run -- ...`, since the tasks are no
+/// children of this command.
 ///
 /// MPI programs, started as `tidegate run -- mpirun ...`, also load the MPI shim: all ranks are one
 /// application, and their collective I/O is known to be one operation.
@@ -54,9 +63,19 @@ pub struct Run {
     /// Leave the MPI shim out: ranks do their I/O as any other programs
     #[arg(long)]
     no_mpi: bool,
+    /// Leave names of the exported directory as they are: they go past the forwarders
+    #[arg(long)]
+    no_redirect: bool,
+    /// Say on standard error, at the end, how many files were opened through the forwarders and how
+    /// many past them. Without this it is said only if files were written and all of them past them
+    #[arg(long)]
+    summary: bool,
     /// Say on standard error which application the program is, and where it finds the files
     #[arg(long)]
     verbose: bool,
+    /// The short-cut has met a command of Slurm's in a program that `run` started
+    #[arg(long, hide = true)]
+    inside: bool,
     /// The program and its arguments
     #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true)]
     program: Vec<String>,
@@ -71,10 +90,13 @@ impl Run {
         {
             // Root's mount serves everything, whether forwarders take this user's programs or not.
             let app = App::choose(self.app.as_deref(), launcher);
-            let error = self.command(None, &point, &app).exec();
-            return Err(cannot_run(&self.program[0], &error));
+            return self.run_in(None, &point, &app);
         }
         let (found, client) = self.target.connect(None)?;
+        if let Some(starter) = Starter::of(&self.program[0]) {
+            client.shutdown();
+            return Err(self.start_elsewhere(starter, &found));
+        }
         let view = self.view.as_deref();
         let view = view.map(|name| view::find(client.clone(), &found, name));
         let view = view.transpose()?;
@@ -94,7 +116,6 @@ impl Run {
             if dead_mount::is_dead(&point) {
                 return Err(Fail::runtime(dead_mount::advice(&point)));
             }
-            // Nothing is left for us to do: the program takes our place, with signals and all.
             let point = inside(point, view.as_ref());
             if let Some(view) = &view
                 && !point.is_dir()
@@ -105,15 +126,154 @@ impl Run {
                     view.directory, view.name
                 )));
             }
-            let error = self.command(export.as_deref(), &point, &app).exec();
-            return Err(cannot_run(&self.program[0], &error));
+            return self.run_in(export.as_deref(), &point, &app);
         }
         let private = PrivateDir::make()?;
         let mounted = mount::mount(&client, &private.path, false, view.as_ref())?;
-        let result = self.supervise(export.as_deref(), &private.path, &app);
+        let watched = self.watch(export.as_deref(), &private.path, &app);
         mounted.unmount();
         client.shutdown();
-        result.map(exit_code)
+        drop(private);
+        watched.map(end_as)
+    }
+
+    /// Runs the program in a mount that is there.
+    fn run_in(&self, export: Option<&Path>, point: &Path, app: &App) -> Result<ExitCode, Fail> {
+        if export.is_some() || self.summary {
+            return self.watch(export, point, app).map(end_as);
+        }
+        // Nothing is left for us to do: the program takes our place, with signals and all.
+        let error = self.command(export, point, app).exec();
+        Err(cannot_run(&self.program[0], &error))
+    }
+
+    /// Runs the program, and says what of it went past the forwarders.
+    fn watch(
+        &self,
+        export: Option<&Path>,
+        point: &Path,
+        app: &App,
+    ) -> Result<std::process::ExitStatus, Fail> {
+        let name = &self.program[0];
+        let kind = notice::program(name);
+        let mut command = self.command(export, point, app);
+        if let Some(export) = export {
+            self.say_what_goes_past(export, point, kind, &command);
+        }
+        let counts = Counts::make(point, export);
+        if let Some(counts) = &counts {
+            counts.tell(&mut command);
+        }
+        let status = supervise(&mut command, |error| cannot_run(name, error))?;
+        let kind = if self.no_shortcut {
+            Program::Loads
+        } else {
+            kind
+        };
+        let line = counts.and_then(|counts| counts.line(self.summary, (name, kind)));
+        if let Some(line) = line {
+            errln!("tidegate: {line}");
+        }
+        Ok(status)
+    }
+
+    /// Says what the short-cut will not lead to the mount, if that can be seen.
+    fn say_what_goes_past(&self, export: &Path, point: &Path, kind: Program, command: &Command) {
+        let asked = self.no_redirect || std::env::var_os(REDIRECT).is_some_and(|it| it == "off");
+        let why = match kind {
+            _ if asked => Some("redirection is off".to_string()),
+            _ if self.no_shortcut => Some("--no-shortcut leaves redirection out".to_string()),
+            _ if installed::shortcut().is_none() => Some(format!("{SHORTCUT} is not there")),
+            Program::Loads => None,
+            kind => Some(format!("{} is {}", self.program[0], kind.text())),
+        };
+        let here = command.get_current_dir().map(Path::to_path_buf);
+        let Some(here) = here.or_else(|| std::env::current_dir().ok()) else {
+            return;
+        };
+        let place = Place {
+            export,
+            point,
+            here: &here,
+        };
+        if let Some(line) = place.notice(&self.program, why.as_deref()) {
+            errln!("tidegate: {line}");
+        }
+    }
+
+    /// Replaces this command by one of Slurm's, whose tasks are no children of ours, in the
+    /// exported directory. Returns why that is not possible.
+    fn start_elsewhere(&self, starter: Starter, found: &ClientFile) -> Fail {
+        let mut command = Command::new(&self.program[0]);
+        slurm::strip(&mut command, &[SHORTCUT, SHIM]);
+        let arguments = &self.program[1..];
+        match starter {
+            Starter::Srun => match slurm::with_before_program(arguments, &self.again(true)) {
+                Ok(all) => drop(command.args(all)),
+                Err(reason) if self.inside => {
+                    errln!(
+                        "tidegate: the tasks of this srun go past the forwarders: {reason}; write \
+                         `srun ... tidegate run -- PROGRAM`"
+                    );
+                    command.args(arguments);
+                }
+                Err(reason) => {
+                    return Fail::usage(format!(
+                        "tasks of srun are started by a daemon of root, which cannot enter a mount \
+                         of yours, and {reason}; write `srun ... tidegate run -- PROGRAM`"
+                    ));
+                }
+            },
+            _ if self.inside => drop(command.args(arguments)),
+            Starter::Sbatch => {
+                return Fail::usage(
+                    "sbatch hands in a job that starts when this run is over; write `tidegate run \
+                     -- PROGRAM` in the job's script",
+                );
+            }
+            Starter::Salloc => {
+                return Fail::usage(
+                    "salloc may start its program on another node; write `salloc ... tidegate run \
+                     -- PROGRAM`",
+                );
+            }
+        }
+        if let Some(app) = self.app.as_ref().or(self.view.as_ref()) {
+            command.env("TIDEGATE_APP", app).env_remove(APP_MADE);
+        }
+        if let (Some(export), Some(mount)) = (&found.export, &found.mount)
+            && let Some(place) = same_place(Some(mount), export)
+        {
+            command.env("PWD", &place).current_dir(place);
+        }
+        cannot_run(&self.program[0], &command.exec())
+    }
+
+    /// The words of a `tidegate run` that does the same as this one, without the program. If it is
+    /// for a task, it also counts for the application that the user has named.
+    fn again(&self, for_task: bool) -> Vec<OsString> {
+        let own = installed::own().map_or("tidegate".into(), OsString::from);
+        let mut words = vec![own, "run".into()];
+        words.extend(self.target.words());
+        let set = std::env::var_os("TIDEGATE_APP").filter(|it| !it.is_empty());
+        let set = set.filter(|_| for_task && std::env::var_os(APP_MADE).is_none());
+        match (&self.view, self.app.as_ref().map(OsString::from).or(set)) {
+            (Some(view), _) => words.extend(["--view".into(), view.into()]),
+            (None, Some(app)) if for_task || self.app.is_some() => {
+                words.extend(["--app".into(), app]);
+            }
+            _ => {}
+        }
+        let flags = [
+            (self.no_shortcut, "--no-shortcut"),
+            (self.no_mpi, "--no-mpi"),
+            (self.no_redirect, "--no-redirect"),
+            (self.summary, "--summary"),
+            (self.verbose, "--verbose"),
+        ];
+        let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+        words.extend(flags.map(|(_, flag)| flag.into()));
+        words
     }
 
     fn command(&self, export: Option<&Path>, point: &Path, app: &App) -> Command {
@@ -128,6 +288,17 @@ impl Run {
             true => command.env(APP_MADE, "1"),
             false => command.env_remove(APP_MADE),
         };
+        match export {
+            // The short-cut leads names of the directory to the mount, and puts the words before a
+            // command of Slurm's.
+            Some(export) => command
+                .env(EXPORT, export)
+                .env(AGAIN, self.again(false).join(OsStr::new(BETWEEN))),
+            None => command.env_remove(EXPORT).env_remove(AGAIN),
+        };
+        if self.no_redirect {
+            command.env(REDIRECT, "off");
+        }
         self.preload(&mut command);
         if let Some(launcher) = Launcher::of(&self.program[0]) {
             let more = launcher.prepare(&mut command, &self.program[1..]);
@@ -199,51 +370,6 @@ impl Run {
         }
         Some(library.into_os_string())
     }
-
-    /// Runs the program as a child and passes signals on to it.
-    fn supervise(
-        &self,
-        export: Option<&Path>,
-        point: &Path,
-        app: &App,
-    ) -> Result<ExitStatus, Fail> {
-        let passed = [
-            SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH, SIGCHLD,
-        ];
-        let mut signals = Signals::new(passed).map_err(Fail::runtime)?;
-        let mut child = self
-            .command(export, point, app)
-            .spawn()
-            .map_err(|error| cannot_run(&self.program[0], &error))?;
-        // A terminal sends its signals to the child as well, which is in our process group.
-        let terminal = rustix::termios::isatty(rustix::stdio::stdin());
-        let pid = Pid::from_child(&child);
-        for signal in signals.forever() {
-            if let Some(status) = ended(&mut child)? {
-                return Ok(status);
-            }
-            let from_terminal = [SIGINT, SIGQUIT, SIGTSTP, SIGWINCH].contains(&signal);
-            if signal == SIGCHLD || (terminal && from_terminal) {
-                continue;
-            }
-            if let Some(signal) = Signal::from_named_raw(signal) {
-                // It may have ended meanwhile; SIGCHLD says so next.
-                let _ = kill_process(pid, signal);
-            }
-        }
-        child.wait().map_err(Fail::runtime)
-    }
-}
-
-fn ended(child: &mut Child) -> Result<Option<ExitStatus>, Fail> {
-    child.try_wait().map_err(Fail::runtime)
-}
-
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
 /// The exit code that shells use: 127 for a program that is not there, 126 for one that cannot be
@@ -279,6 +405,18 @@ fn same_place(export: Option<&Path>, point: &Path) -> Option<PathBuf> {
 /// Set beside TIDEGATE_APP where its name was not the user's choice, and the program may start
 /// several MPI jobs: each is an application of its own then.
 const APP_MADE: &str = "TIDEGATE_APP_MADE";
+
+/// The exported directory, if it is on this node.
+const EXPORT: &str = "TIDEGATE_EXPORT";
+
+/// `off`: names of the exported directory are left as they are.
+const REDIRECT: &str = "TIDEGATE_REDIRECT";
+
+/// The words of a `tidegate run` that the short-cut puts before a command of Slurm's.
+const AGAIN: &str = "TIDEGATE_AGAIN";
+
+/// Between these words.
+const BETWEEN: &str = "\x1f";
 
 /// The application that the program is.
 struct App {

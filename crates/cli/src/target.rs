@@ -6,6 +6,7 @@ use crate::errln;
 use crate::fail::Fail;
 use crate::members;
 use crate::state::{ClientFile, StateDir};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,6 +112,36 @@ impl Target {
                 matches!(state.enter(), Ok(true)).then(|| state.file(NAMES))
             }
         }
+    }
+
+    /// The flags that name the same forwarders to a command that starts in another directory and in
+    /// another environment.
+    pub fn words(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = Vec::new();
+        let mut add = |flag: &str, value: Option<OsString>| {
+            words.extend(value.into_iter().flat_map(|value| [flag.into(), value]));
+        };
+        let path = |path: &PathBuf| std::path::absolute(path).map_or(path.into(), OsString::from);
+        let text = |text: &String| OsString::from(text);
+        if self.client.is_none() && self.forwarders.is_empty() {
+            let state = StateDir::choose(self.state_dir.as_deref());
+            add("--state-dir", Some(state.path().into()));
+        }
+        let forwarders = self.forwarders.join(",");
+        add(
+            "--forwarders",
+            (!forwarders.is_empty()).then(|| forwarders.into()),
+        );
+        add("--client", self.client.as_ref().map(path));
+        add("--secret-file", self.secret_file.as_ref().map(path));
+        add("--munge", self.munge.as_ref().map(text));
+        add(
+            "--munge-uid",
+            self.munge_uid.map(|uid| uid.to_string().into()),
+        );
+        add("--encryption", self.encryption.as_ref().map(text));
+        add("--pipelining", self.pipelining.as_ref().map(text));
+        words
     }
 
     /// The state directory whose forwarders are meant, if it is one.

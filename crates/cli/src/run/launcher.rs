@@ -10,10 +10,12 @@ use std::process::Command;
 pub const SHIM: &str = "libtidegate_mpi.so";
 
 /// Variables that ranks need wherever they run.
-const PASSED: [&str; 18] = [
+const PASSED: [&str; 22] = [
     "LD_PRELOAD",
+    "TIDEGATE_AGAIN",
     "TIDEGATE_APP",
     "TIDEGATE_APP_MADE",
+    "TIDEGATE_EXPORT",
     "TIDEGATE_MOUNT",
     "TIDEGATE_MPI_ALIGN",
     EVERYWHERE,
@@ -26,7 +28,9 @@ const PASSED: [&str; 18] = [
     "TIDEGATE_MPI_SHUFFLE",
     "TIDEGATE_MPI_VERBOSE",
     "TIDEGATE_PROJECT",
+    "TIDEGATE_REDIRECT",
     "TIDEGATE_SHORTCUT",
+    "TIDEGATE_STEPS",
     "OMPI_MCA_io",
     "ROMIO_HINTS",
 ];
@@ -113,7 +117,7 @@ fn begins(name: &str, known: &str) -> bool {
 }
 
 /// The path of the program, with all links followed.
-fn found(program: &str) -> Option<PathBuf> {
+pub fn found(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return std::fs::canonicalize(program).ok();
     }

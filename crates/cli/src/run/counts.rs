@@ -1,0 +1,142 @@
+//! The memory in which the programs of a run count the files that they open, and what is said of it
+//! when the run ends.
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tidegate_client::fuse_mounts;
+use tidegate_client::opened::{BYTES, MAGIC, Opened, Program, VARIABLE, Word, device};
+
+/// See the head of the file. It has no name, and only this user's processes can open it.
+pub struct Counts {
+    memory: File,
+    export: Option<PathBuf>,
+}
+
+impl Counts {
+    /// Makes the memory; None if the kernel does not give it: then nothing is counted.
+    pub fn make(point: &Path, export: Option<&Path>) -> Option<Counts> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = File::from(rustix::fs::memfd_create("tidegate-counts", flags).ok()?);
+        memory.set_len(BYTES as u64).ok()?;
+        let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&memory, seals).ok()?;
+        let point = std::fs::canonicalize(point.parent()?)
+            .ok()?
+            .join(point.file_name()?);
+        let mounts = fuse_mounts().into_iter();
+        // The latest hides those before it.
+        let mount = mounts
+            .filter(|mount| point.starts_with(&mount.point))
+            .max_by_key(|mount| mount.point.components().count())?;
+        let export_device = export.and_then(|export| std::fs::metadata(export).ok());
+        let export_device = export_device.map_or(0, |found| {
+            let found = found.dev();
+            device(rustix::fs::major(found), rustix::fs::minor(found))
+        });
+        for (word, value) in [
+            (Word::Magic, MAGIC),
+            (Word::Mount, device(0, u32::try_from(mount.device).ok()?)),
+            (Word::Export, export_device),
+        ] {
+            #[expect(clippy::host_endian_bytes, reason = "memory of this node")]
+            let bytes = value.to_ne_bytes();
+            memory.write_all_at(&bytes, word as u64 * 8).ok()?;
+        }
+        Some(Counts {
+            memory,
+            export: export.map(Path::to_path_buf),
+        })
+    }
+
+    /// Tells the program where the memory is.
+    pub fn tell(&self, command: &mut Command) {
+        let (process, number) = (std::process::id(), self.memory.as_raw_fd());
+        command.env(VARIABLE, format!("/proc/{process}/fd/{number}"));
+    }
+
+    /// The line to say at the end, if there is one: always if files were written, and all of them
+    /// past the forwarders; else if it `is_asked` for. `first` is what the run itself has started.
+    pub fn line(&self, is_asked: bool, first: (&str, Program)) -> Option<String> {
+        let mut memory = vec![0; BYTES];
+        self.memory.read_exact_at(&mut memory, 0).ok()?;
+        let mut opened = Opened::decode(&memory)?;
+        if first.1 != Program::Loads {
+            let name = Path::new(first.0).file_name().unwrap_or_default();
+            let name = name.to_string_lossy().into_owned();
+            opened.unseen.insert(0, (name, first.1));
+        }
+        let is_bad = opened.through == 0 && opened.written > 0;
+        (is_asked || is_bad).then(|| text(&opened, self.export.as_deref()))
+    }
+}
+
+fn text(opened: &Opened, export: Option<&Path>) -> String {
+    let all = opened.through.saturating_add(opened.past());
+    let mut text = format!(
+        "{all} {} opened: {} through the forwarders",
+        if all == 1 { "file" } else { "files" },
+        opened.through
+    );
+    if opened.through > 0 {
+        text += &format!(" ({} by the short-cut)", opened.taken);
+    }
+    text += &format!(", {} past them", opened.past());
+    let export = export.map_or_else(String::new, |export| export.display().to_string());
+    let why = [
+        (opened.asked, format!("in {export}, not redirected")),
+        (opened.alias, format!("in {export} by another name")),
+    ];
+    let why: Vec<String> = why
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, why)| format!("{count} {why}"))
+        .collect();
+    if !why.is_empty() {
+        text += &format!(" ({}; {} for writing)", why.join(", "), opened.written);
+    }
+    if !opened.unseen.is_empty() {
+        let mut names: Vec<String> = opened
+            .unseen
+            .iter()
+            .map(|(name, kind)| format!("{name}, {}", kind.text()))
+            .collect();
+        if opened.unnamed > 0 {
+            names.push(format!("{} more", opened.unnamed));
+        }
+        text += &format!("; not counted: {}", names.join("; "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_what_was_opened_where_and_why() {
+        let none = text(&Opened::default(), None);
+        assert_eq!(
+            none,
+            "0 files opened: 0 through the forwarders, 0 past them"
+        );
+        let opened = Opened {
+            through: 9,
+            taken: 4,
+            asked: 1,
+            alias: 2,
+            written: 2,
+            unseen: vec![("hugo".to_string(), Program::Static)],
+            unnamed: 3,
+        };
+        assert_eq!(
+            text(&opened, Some(Path::new("/data"))),
+            "12 files opened: 9 through the forwarders (4 by the short-cut), 3 past them (1 in \
+             /data, not redirected, 2 in /data by another name; 2 for writing); not counted: hugo, \
+             statically linked; 3 more"
+        );
+    }
+}

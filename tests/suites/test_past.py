@@ -1,0 +1,214 @@
+"""What goes past the forwarders: names of the exported directory itself lead to the mount, `run` says what it will not
+lead there, and counts it. The program's exit code, its output and its signals are its own."""
+import os
+import re
+import signal
+import sys
+
+import pytest
+from conftest import TIDEGATE, alive, matches, run, until
+
+OUTSIDE = "/"  # a working directory that has nothing to do with the export
+
+# Calls that take names, of which each that leads elsewhere than to the mount is told.
+CALLS = r"""
+import ctypes, glob, os, shutil, sys, tempfile
+export, mount = sys.argv[1:]
+device = os.stat(mount).st_dev
+assert device != os.stat("/").st_dev
+def is_here(*paths):
+    for path in paths:
+        assert os.stat(path).st_dev == os.lstat(path).st_dev == device, path
+top = export + "/calls"
+os.mkdir(top); is_here(top, export, export + "/", "/." + export)
+with open(top + "/a", "w") as file:
+    file.write("a"); assert os.fstat(file.fileno()).st_dev == device
+os.rename(top + "/a", top + "/b"); os.link(top + "/b", top + "/c"); os.symlink("b", top + "/d")
+is_here(top + "/b", top + "/c"); assert os.readlink(top + "/d") == "b"
+assert sorted(os.listdir(top)) == ["b", "c", "d"] == sorted(it.name for it in os.scandir(top))
+os.chmod(top + "/b", 0o600); os.utime(top + "/b", (5, 5)); os.truncate(top + "/b", 9)
+assert (os.stat(top + "/c").st_mode & 0o777, os.path.getsize(top + "/c")) == (0o600, 9)
+os.setxattr(top + "/b", "user.x", b"1"); assert os.getxattr(top + "/c", "user.x") == b"1"
+assert os.access(top + "/b", os.R_OK) and os.path.exists(top + "/../calls/b")
+fd, name = tempfile.mkstemp(dir=top); assert name.startswith(top) and os.fstat(fd).st_dev == device; os.unlink(name)
+libc = ctypes.CDLL(None)
+template = ctypes.create_string_buffer((top + "/tXXXXXX").encode())
+fd = libc.mkstemp(template); assert os.fstat(fd).st_dev == device
+assert template.value.decode().startswith(top + "/t") and b"X" * 6 not in template.value
+is_here(template.value); os.unlink(template.value)
+template = ctypes.create_string_buffer((top + "/uXXXXXX").encode())
+libc.mkdtemp.restype = ctypes.c_char_p
+made = libc.mkdtemp(template); assert made == template.value; is_here(made); os.rmdir(made)
+shutil.copytree(top, export + "/copy", symlinks=True); is_here(export + "/copy/b"); shutil.rmtree(export + "/copy")
+assert not os.path.exists(export + "/copy") and sorted(glob.glob(top + "/[bc]")) == [top + "/b", top + "/c"]
+# Relative to a working directory that leads there.
+os.chdir(os.path.dirname(export)); below = os.path.basename(export)
+is_here(below, below + "/calls/b"); open(below + "/e", "w").close(); os.unlink(below + "/e")
+os.chdir("/usr"); is_here(".." + export + "/calls/b")
+os.chdir(top); assert os.getcwd() == mount + "/calls"; is_here("b", "../calls/b")
+# What only looks like it is left alone.
+for path in (export + "/..", export + "/../x", "/tmp", export + "2"):
+    try: assert os.stat(path).st_dev != device, path
+    except FileNotFoundError: pass
+# From the same file system, where the mount could say EXDEV alone.
+os.chdir("/")
+outside = os.path.dirname(export) + "/outside"
+open(outside, "w").close(); os.rename(outside, export + "/moved"); is_here(export + "/moved")
+os.rename(export + "/moved", outside); os.unlink(outside)
+if os.fork() == 0:
+    os.chdir(export); is_here("calls/b"); os._exit(0)
+assert os.wait()[1] == 0
+print("done")
+"""
+STATIC = """
+#include <fcntl.h>
+#include <unistd.h>
+int main(int count, char **names) { return write(open(names[count - 1], O_CREAT | O_WRONLY, 0600), "x", 1) != 1; }
+"""
+
+
+@pytest.fixture(scope="module")
+def up(forwarders):
+    with forwarders(2) as up:
+        run("cc", "-static", "-o", up / "static", up.file("static.c", STATIC))
+        up.file("calls.py", CALLS)
+        yield up
+
+
+def told(up, *words, cwd=OUTSIDE, code=0, env=None, options=("--summary",)):
+    """What `run` says of a program: its lines on standard error. The program's own output is nothing."""
+    done = up.tidegate("run", *options, "--", *words, cwd=cwd, code=code, env=env)
+    assert done.stdout == "", done.stdout
+    return done.stderr.splitlines()
+
+
+def numbers(line):
+    """Files opened, through the forwarders, past them."""
+    found = re.search(r"(\d+) files? opened: (\d+) through the forwarders.*?, (\d+) past them", line)
+    assert found, line
+    return tuple(map(int, found.groups()))
+
+
+def dd(path):
+    return ("dd", "if=/dev/zero", f"of={path}", "bs=4K", "count=40", "status=none")
+
+
+def test_a_good_run_says_nothing(up):
+    assert told(up, *dd("good"), cwd=up.data, options=()) == []
+    assert told(up, *dd(up.mount / "good"), options=()) == []
+    assert told(up, *dd(up.data / "good"), options=()) == []
+    assert told(up, "sh", "-c", "echo x > $TIDEGATE_MOUNT/good", options=()) == []
+    assert told(up, up / "static", "good", cwd=up.data, options=()) == []
+
+
+@pytest.mark.parametrize("cwd", ["here", "above", "outside"])
+def test_names_of_the_directory_lead_to_the_mount(up, cwd):
+    path, cwd = {"here": (up.data / "led", up.data), "above": ("data/led", up.path),
+                 "outside": (up.data / "led", OUTSIDE)}[cwd]
+    before = sum(up.answered())
+    line, = told(up, *dd(path), cwd=cwd)
+    assert numbers(line) == (1, 1, 0), line
+    assert sum(up.answered()) >= before + 40
+    line, = told(up, "sh", "-c", f"echo x > {path}; cat {path} | cat >> {path}; cat {path} > /dev/null", cwd=cwd)
+    assert numbers(line)[2] == 0 and numbers(line)[1] >= 3, line
+
+
+def test_all_calls_with_names(up):
+    done = up.tidegate("run", "--summary", "--", sys.executable, up / "calls.py", up.data, up.mount, cwd=OUTSIDE)
+    assert done.stdout == "done\n", done
+    assert numbers(done.stderr)[1] >= 5 and numbers(done.stderr)[2] == 0, done.stderr
+
+
+def test_programs_with_names_of_the_directory(up):
+    data = up.data
+    script = f"""
+        set -e
+        mkdir -p {data}/programs/a; cd /usr; cp -r /usr/include/linux/netfilter {data}/programs/linux
+        cp -a {data}/programs/linux {data}/programs/b
+        diff -r /usr/include/linux/netfilter {data}/programs/b; find {data}/programs -name 'nf_*' | grep -q .
+        tar -C {data}/programs -cf {data}/t.tar linux; tar -C {data}/programs/a -xf {data}/t.tar
+        diff -r {data}/programs/linux {data}/programs/a/linux; du -s {data}/programs > /dev/null
+        mv {data}/programs/a {data}/programs/c; ls -lR {data}/programs/c | grep -q nf_
+        rm -r {data}/programs {data}/t.tar; test ! -e {data}/programs
+    """
+    line, = told(up, "bash", "-c", script)
+    assert numbers(line)[1] > 100 and numbers(line)[2] == 0, line
+    assert not (data / "programs").exists()
+
+
+def test_what_is_not_led_is_said_and_counted(up):
+    for options, env in ((("--no-redirect",), None), ((), {"TIDEGATE_REDIRECT": "off"})):
+        first, last = told(up, *dd(up.data / "not"), options=options, env=env)
+        assert matches(f"of={up.data}/not` names the directory .*redirection is off.*\\$TIDEGATE_MOUNT", first), first
+        assert numbers(last) == (1, 0, 1) and "1 for writing" in last, last
+    first, = told(up, *dd(up.data / "not"), options=("--no-shortcut",))
+    assert "--no-shortcut leaves redirection out" in first, first
+    # That something went through the forwarders is no reason to be silent when asked.
+    script = f"echo x > {up.data}/not; echo y > {up.mount}/yes"
+    *_, last = told(up, "sh", "-c", script, options=("--no-redirect", "--summary"))
+    assert numbers(last) == (2, 1, 1), last
+
+
+def test_another_name_of_the_directory(up):
+    link = up / "link"
+    link.symlink_to(up.data)
+    first, last = told(up, *dd(link / "other"), options=())
+    assert "working directory" in first
+    assert numbers(last) == (1, 0, 1) and "by another name" in last, last
+
+
+def test_a_working_directory_elsewhere(up):
+    line, = told(up, "true", options=())
+    assert matches(f"working directory / is not below {up.data}.*\\$TIDEGATE_MOUNT", line), line
+
+
+def test_static_programs_are_named(up):
+    first, = told(up, up / "static", up.data / "s", options=())
+    assert matches(f"names the directory .*static is statically linked.*below {up.mount}", first), first
+    *_, last = told(up, up / "static", up.data / "s")
+    assert "not counted: static, statically linked" in last, last
+    for words in (("sh", "-c", f"{up.path}/static s; true"),
+                  ("env", f"PATH={up.path}:/usr/bin", "timeout", "5", "static", "s"),
+                  (sys.executable, "-c", f"import subprocess; subprocess.run(['{up.path}/static', 's'])")):
+        *_, last = told(up, *words, cwd=up.data)
+        assert "not counted: static, statically linked" in last, last
+
+
+def test_the_end_is_the_programs(up):
+    assert told(up, "sh", "-c", "exit 7", cwd=up.data, code=7, options=()) == []
+    assert told(up, "sh", "-c", "kill -9 $$", cwd=up.data, code=-signal.SIGKILL, options=()) == []
+    assert told(up, "sh", "-c", "kill -ABRT $$", cwd=up.data, code=-signal.SIGABRT, options=()) == []
+    assert up.tidegate("run", "--", "/nowhere/at/all", cwd=up.data, code=127).stdout == ""
+
+
+def test_signals_are_the_programs(up):
+    script = "import os, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(9)); " \
+             "print(os.getpid(), flush=True); time.sleep(60)"
+    for end in (signal.SIGTERM, signal.SIGKILL):
+        output = up / f"pid.{end}"
+        with open(output, "wb") as file:
+            process = up.start(up.program, "run", "--", sys.executable, "-c", script, env=up.environment, cwd=up.data,
+                               stdout=file)
+        pid = int(until(lambda: output.read_text().strip(), "the program does not begin"))
+        process.send_signal(end)
+        assert process.wait(30) == (9 if end == signal.SIGTERM else -end)
+        until(lambda: not alive(pid), "the program goes on")
+
+
+def test_ignored_signals_stay_ignored(up):
+    ask = "import signal; print(int(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN))"
+    done = run("sh", "-c", f"trap '' HUP; {up.program} run -- {sys.executable} -c '{ask}'",
+               env=up.environment, cwd=up.data)
+    assert done.stdout == "1\n", done
+
+
+def test_tidegate_itself_is_not_led(up):
+    """A forwarder opens what it exports."""
+    other = up.folder("other")
+    run_dir = up.folder("other.run")
+    run_dir.chmod(0o700)
+    words = f"{TIDEGATE} up {up.data}/sub --no-mount --state-dir {run_dir} && {TIDEGATE} down --state-dir {run_dir}"
+    (up.data / "sub").mkdir()
+    done = up.tidegate("run", "--", "sh", "-c", words, cwd=other, code=None)
+    assert "other forwarders serve" in done.stderr, done  # and not that it is in a mount
+    os.rmdir(up.data / "sub")
