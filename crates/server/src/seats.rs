@@ -36,7 +36,7 @@ use crate::identity;
 use crate::lock::lock;
 use crate::storage::ofd::{self, Kind};
 use crate::storage::posix::{
-    PosixFiles, SETTLED_BYTE, open_hidden_file, open_hidden_with, read_or_record,
+    PosixFiles, SETTLED_BYTE, Vouching, open_hidden_file, open_hidden_with, read_or_record,
 };
 use crate::thread_rights::{Work, keep_for};
 use mapped_table::{FILE_BYTES_MIN, MappedTable, allocate, first_bytes, segments};
@@ -164,6 +164,7 @@ pub struct Seats {
     /// For how many clients a table has room on the back end from the start.
     clients: u16,
     held: Mutex<BTreeMap<u16, File>>,
+    vouching: Arc<Vouching>,
     wanted: Mutex<BTreeMap<u16, File>>,
     /// Descriptors that never lock, for looking at the locks of others.
     watched: Mutex<BTreeMap<u16, OwnedFd>>,
@@ -193,6 +194,7 @@ impl Seats {
             page_cache: page_cache as u32 | 1,
             clients: CLIENTS,
             held: Mutex::default(),
+            vouching: files.vouching(),
             wanted: Mutex::default(),
             watched: Mutex::default(),
         };
@@ -283,8 +285,11 @@ impl Seats {
     /// `PosixFiles::sweep`.
     pub fn settle(&self, seat: u16) -> Result<(), SeatsError> {
         match lock(&self.held).get(&seat) {
-            Some(file) => self.try_lock(seat, file, SETTLED_BYTE).map(|_| ()),
-            None => Ok(()),
+            Some(file) if self.locks_work => {
+                let begun = self.vouching.begin(seat, file);
+                begun.map_err(|e| self.file_error(seat, e))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -293,6 +298,7 @@ impl Seats {
         let Some(file) = lock(&self.held).remove(&seat) else {
             return;
         };
+        self.vouching.end(seat);
         // Unlock explicitly: the mapping keeps the description open as long as the table is in use.
         for byte in [SETTLED_BYTE, HELD_BYTE] {
             if self.locks_work

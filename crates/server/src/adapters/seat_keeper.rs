@@ -27,7 +27,7 @@ pub enum SeatKeeper {
 /// Seats held by locks alone. Its calls are short, except for writing a seat's new generation to
 /// the device, which is rare.
 pub struct LockKeeper {
-    seats: Seats,
+    seats: Box<Seats>,
     files: PosixFiles,
     own: u16,
     /// Whether the forwarder wants its own seat and does not hold it yet.
@@ -107,7 +107,7 @@ impl LockKeeper {
     pub fn new(seats: Seats, files: PosixFiles, own: u16) -> LockKeeper {
         let foreign = BTreeMap::new();
         LockKeeper {
-            seats,
+            seats: Box::new(seats),
             files,
             own,
             awaits_own: false,

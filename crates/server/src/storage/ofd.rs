@@ -36,6 +36,13 @@ pub(crate) fn unlock(fd: BorrowedFd<'_>, byte: u64) -> std::io::Result<()> {
     command(fd, libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, byte))
 }
 
+/// Releases the description's locks on all bytes before this one.
+pub(crate) fn unlock_before(fd: BorrowedFd<'_>, byte: u64) -> std::io::Result<()> {
+    let mut lock = flock(libc::F_UNLCK, 0);
+    lock.l_len = byte as libc::off_t;
+    command(fd, libc::F_OFD_SETLK, &mut lock)
+}
+
 /// The kind of lock that another description holds on the byte, if any.
 pub(crate) fn held_elsewhere(fd: BorrowedFd<'_>, byte: u64) -> std::io::Result<Option<Kind>> {
     let mut lock = flock(libc::F_WRLCK, byte);
@@ -100,6 +107,10 @@ mod tests {
         let far = (1 << 62) - 1;
         assert!(try_lock(a, far, Kind::Shared).expect("lock"));
         assert!(try_lock(b, far, Kind::Shared).expect("lock"));
+        assert!(!try_lock(b, far, Kind::Exclusive).expect("lock"));
+        assert!(try_lock(a, far - 9, Kind::Shared).expect("lock"));
+        unlock_before(a, far).expect("unlock");
+        assert_eq!(held_elsewhere(b, far - 9).expect("look"), None);
         assert!(!try_lock(b, far, Kind::Exclusive).expect("lock"));
         unlock(a, far).expect("unlock");
         assert!(try_lock(b, far, Kind::Exclusive).expect("lock"));

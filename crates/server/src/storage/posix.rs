@@ -32,7 +32,7 @@ pub use export::{ExportError, ExportOptions, HIDDEN, Trust};
 pub(crate) use hidden::{
     open_hidden_file, open_hidden_with, read_hidden_file, read_or_record, replace_hidden_file,
 };
-pub(crate) use orphans::SETTLED_BYTE;
+pub(crate) use orphans::{SETTLED_BYTE, Vouching};
 pub(super) use sys::no;
 
 use super::{Fence, Permit};
@@ -125,7 +125,7 @@ impl PosixFiles {
         for seat in self.export.opens.to_sweep() {
             self.sweep(seat)?;
         }
-        Ok(())
+        self.export.opens.calm_down().map_err(as_io_error)
     }
 
     /// Must be called when a seat was released: its next holder registers which of its files are
@@ -143,6 +143,11 @@ impl PosixFiles {
     pub fn fenced(mut self, fence: &Fence) -> PosixFiles {
         self.permit = fence.permit(None);
         self
+    }
+
+    /// Where the seats tell for which of them this forwarder vouches.
+    pub(crate) fn vouching(&self) -> Arc<Vouching> {
+        self.export.opens.vouching().clone()
     }
 
     /// The seat whose holder knows who has a file open.

@@ -10,9 +10,14 @@
 //!
 //! Where locks do not reach other nodes (`apart`), only the holder of a file's seat knows whether
 //! the file is open. There a forwarder keeps every file whose name it removes, and the holder of
-//! the seat sweeps again and again.
+//! the seat sweeps again and again. The same goes for the seats of a forwarder at which so many
+//! files are open that it locks no byte for each (`vouching.rs`): the kernel keeps the locks of a
+//! file in a list, which it walks at each call.
 
 mod moved;
+mod vouching;
+
+pub(crate) use vouching::Vouching;
 
 use super::hidden::{make_folder, open_hidden_file};
 use super::sys::{self, Done, no, no_std};
@@ -21,7 +26,8 @@ use crate::storage::{Fence, Permit};
 use rustix::fs::{AtFlags, CWD};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tidegate_forward::Errno;
 use tidegate_wire::{Handle, Layout};
@@ -40,6 +46,9 @@ const GROUPS: usize = 64;
 /// How often a removal waits 1 ms for another forwarder's removal of the same file. After that the
 /// file is kept.
 const REMOVAL_TRIES: u32 = 50;
+
+/// The most open files whose bytes a forwarder locks.
+const LOCKED_MAX: usize = 512;
 
 /// How long an open waits until another forwarder has finished an unlink of the same file.
 const UNLINK_WAIT: Duration = Duration::from_secs(5);
@@ -65,6 +74,13 @@ pub(super) struct Opens {
     /// Tries the exclusive locks.
     excluding: OwnedFd,
     groups: Vec<Mutex<HashSet<Handle>>>,
+    /// How many files are in all groups.
+    count: AtomicUsize,
+    /// Whether further files get no lock, because there are too many.
+    crowded: AtomicBool,
+    vouching: Arc<Vouching>,
+    /// Seats that were swept the last time because this forwarder did not vouch for them.
+    swept: Mutex<Vec<u16>>,
     /// Descriptors of the seats' files, for looking at their locks.
     seats: Mutex<BTreeMap<u16, OwnedFd>>,
 }
@@ -103,8 +119,17 @@ impl Opens {
             sharing,
             excluding,
             groups: (0..GROUPS).map(|_| Mutex::default()).collect(),
+            count: AtomicUsize::new(0),
+            crowded: AtomicBool::new(false),
+            vouching: Arc::default(),
+            swept: Mutex::default(),
             seats: Mutex::default(),
         })
+    }
+
+    /// Tells other forwarders for which seats this one vouches.
+    pub(super) fn vouching(&self) -> &Arc<Vouching> {
+        &self.vouching
     }
 
     /// Whether locks of two descriptions exclude each other here, and are used at all.
@@ -125,8 +150,51 @@ impl Opens {
     pub(super) fn to_sweep(&self) -> Vec<u16> {
         match self.apart {
             Some(_) => lock(&self.settled).iter().copied().collect(),
-            None => Vec::new(),
+            None => {
+                // Once more when that has ended: others may have kept names until then.
+                let mut seats = self.vouching.withheld();
+                let before = std::mem::replace(&mut *lock(&self.swept), seats.clone());
+                seats.extend(before);
+                seats.sort_unstable();
+                seats.dedup();
+                seats
+            }
         }
+    }
+
+    /// Whether this file, which is to be registered, gets no lock.
+    fn is_crowded(&self) -> Done<bool> {
+        if self.crowded.load(Ordering::SeqCst) {
+            return Ok(true);
+        }
+        if !self.locks_work || self.count.load(Ordering::SeqCst) < LOCKED_MAX {
+            return Ok(false);
+        }
+        self.vouching.withhold().map_err(|e| no_std(&e))?;
+        self.crowded.store(true, Ordering::SeqCst);
+        // From now on nobody needs the locks that others have to walk past.
+        ofd::unlock_before(self.sharing.as_fd(), PROBE_BYTE).map_err(|e| no_std(&e))?;
+        Ok(true)
+    }
+
+    /// Locks the byte of each open file again when there are few of them.
+    pub(super) fn calm_down(&self) -> Done<()> {
+        let Some(began) = self.vouching.began() else {
+            return Ok(());
+        };
+        if self.count.load(Ordering::SeqCst) > LOCKED_MAX / 2 {
+            return Ok(());
+        }
+        self.crowded.store(false, Ordering::SeqCst);
+        for group in &self.groups {
+            for handle in lock(group).iter() {
+                if !self.share(*handle)? {
+                    // Another forwarder removes a name of it; the next time will do.
+                    return Ok(());
+                }
+            }
+        }
+        self.vouching.resume(began).map_err(|e| no_std(&e))
     }
 
     /// Registers the file as open here.
@@ -137,8 +205,13 @@ impl Opens {
             if group.contains(&handle) {
                 return Ok(());
             }
+            let crowded = self.is_crowded()?;
             if self.share(handle)? {
+                if crowded {
+                    self.unshare(handle)?;
+                }
                 group.insert(handle);
+                self.count.fetch_add(1, Ordering::SeqCst);
                 return Ok(());
             }
             drop(group);
@@ -154,10 +227,11 @@ impl Opens {
     pub(super) fn closed(&self, handle: Handle, permit: &Permit) -> Done<()> {
         let mut group = self.group(handle);
         if group.remove(&handle) {
+            self.count.fetch_sub(1, Ordering::SeqCst);
             self.unshare(handle)?;
             self.forget_move(&group, handle)?;
         }
-        if self.has_hidden_name(handle) && self.lock_if_unused(&group, handle)? {
+        if self.has_hidden_name(handle) && self.lock_if_unused(&group, handle, Some(permit))? {
             let removed = permit.begin().and_then(|()| {
                 let name = hidden_name(handle);
                 let removed = rustix::fs::unlinkat(&self.orphans, name, AtFlags::empty());
@@ -189,6 +263,7 @@ impl Opens {
                 let stays = self.layout.seat_of_file(handle) != seat;
                 if !stays {
                     forgotten.push(handle);
+                    self.count.fetch_sub(1, Ordering::SeqCst);
                     if let Err(error) = self.unshare(handle) {
                         tracing::warn!(inode = handle.inode, ?error, "open file stays locked");
                     }
@@ -209,7 +284,7 @@ impl Opens {
         may: impl FnOnce() -> Done<()>,
     ) -> Done<Removing<'a>> {
         let group = self.group(handle);
-        let kept = !self.lock_if_unused(&group, handle)?;
+        let kept = !self.lock_if_unused(&group, handle, Some(permit))?;
         if kept {
             may()?;
         }
@@ -273,11 +348,12 @@ impl Opens {
                 let stat = sys::stat_at(&self.orphans, entry.file_name(), AtFlags::empty());
                 stat.is_ok_and(|stat| stat.stx_nlink == 1)
             };
-            if self.apart.is_some() && !lock(&self.left).contains(&handle) && !alone() {
+            let told = self.apart.is_none() && !self.vouching.is_withheld_of(seat);
+            if !told && !lock(&self.left).contains(&handle) && !alone() {
                 left.insert(handle);
                 continue;
             }
-            if self.lock_if_unused(&group, handle)? {
+            if self.lock_if_unused(&group, handle, Some(permit))? {
                 let name = entry.file_name();
                 let remove = |()| rustix::fs::unlinkat(&self.orphans, name, AtFlags::empty());
                 let gone = permit.begin().map(remove);
@@ -294,23 +370,35 @@ impl Opens {
     }
 
     /// Takes the exclusive lock, if the file is open nowhere and the holder of its seat can tell.
-    fn lock_if_unused(&self, group: &HashSet<Handle>, handle: Handle) -> Done<bool> {
+    /// With a permit, this forwarder counts as one that can tell of its seats.
+    fn lock_if_unused(
+        &self,
+        group: &HashSet<Handle>,
+        handle: Handle,
+        permit: Option<&Permit>,
+    ) -> Done<bool> {
+        let seat = self.layout.seat_of_file(handle);
         if group.contains(&handle) {
             return Ok(false);
         }
         if self.apart.is_some() {
-            return Ok(self.is_settled(self.layout.seat_of_file(handle)));
+            return Ok(self.is_settled(seat));
         }
         if !self.locks_work {
             return Ok(true);
         }
-        if !self.is_settled(self.layout.seat_of_file(handle)) {
-            return Ok(false);
-        }
+        let holds = permit.is_some_and(|permit| {
+            self.vouching.is_withheld_of(seat) && !permit.fence().is_closed_to(seat)
+        });
         let fd = self.excluding.as_fd();
         for _ in 0..REMOVAL_TRIES {
             if ofd::try_lock(fd, byte(handle), Kind::Exclusive).map_err(|e| no_std(&e))? {
-                return Ok(true);
+                // Asked only now: whoever ceases to vouch then waits for this lock.
+                let told = holds || self.is_settled(seat);
+                if !told {
+                    self.unlock(handle)?;
+                }
+                return Ok(told);
             }
             if let Ok(Some(Kind::Shared)) = ofd::held_elsewhere(fd, byte(handle)) {
                 return Ok(false);
@@ -407,7 +495,8 @@ impl Drop for Removing<'_> {
         // The last close elsewhere may have come before the hidden name existed.
         if self.kept
             && matches!(
-                self.opens.lock_if_unused(&self.group, self.handle),
+                self.opens
+                    .lock_if_unused(&self.group, self.handle, Some(self.permit)),
                 Ok(true)
             )
         {

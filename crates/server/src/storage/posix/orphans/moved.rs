@@ -219,7 +219,7 @@ impl Opens {
     }
 
     fn remove_if_unused(&self, group: &HashSet<Handle>, handle: Handle) -> Done<()> {
-        if !self.lock_if_unused(group, handle)? {
+        if !self.lock_if_unused(group, handle, None)? {
             return Ok(());
         }
         let removed = self.notes.remove(hidden_name(handle));

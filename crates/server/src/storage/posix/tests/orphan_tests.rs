@@ -320,3 +320,43 @@ fn two_forwarders_that_open_close_and_remove_at_once_leave_nothing_behind() {
         assert_eq!(rig.orphans(), 0, "round {round}");
     }
 }
+
+#[test]
+fn with_many_open_files_none_is_locked_and_the_holder_sweeps_what_others_keep() {
+    let mut rig = rig("crowd");
+    let open = |rig: &mut Rig, name: &str| {
+        let file = rig.create(name);
+        rig.files.opened(None, file, true, true).expect("open");
+        file
+    };
+    let files: Vec<Handle> = (0..1100)
+        .map(|number| open(&mut rig, &format!("f{number}")))
+        .collect();
+    let mut other = rig.other_forwarder();
+    let root = other.root().expect("root").handle;
+    rig.create("unused");
+    for name in ["f1099", "unused"] {
+        other.unlink(None, root, name.as_bytes()).expect("unlink");
+    }
+    assert_eq!(rig.orphans(), 2, "the other one cannot tell which is open");
+    rig.create("near");
+    rig.files.unlink(None, rig.root, b"near").expect("unlink");
+    rig.files.unlink(None, rig.root, b"f1098").expect("unlink");
+    assert_eq!(rig.orphans(), 3, "the holder can");
+    rig.files.sweep_apart().expect("sweep");
+    assert_eq!(rig.orphans(), 2);
+    assert_eq!(rig.files.attr(files[1099]).expect("open").nlink, 0);
+    for file in &files[..1000] {
+        rig.files.closed(*file).expect("close");
+    }
+    rig.files.sweep_apart().expect("sweep");
+    rig.create("late");
+    for name in ["late", "f1097"] {
+        other.unlink(None, root, name.as_bytes()).expect("unlink");
+    }
+    assert_eq!(rig.orphans(), 3, "now others can");
+    for file in &files[1000..] {
+        rig.files.closed(*file).expect("close");
+    }
+    assert_eq!(rig.orphans(), 0);
+}
