@@ -185,6 +185,10 @@ pub struct HostCounts {
     pub storage_writes: u64,
     /// Jobs of storage that move no data.
     pub storage_operations: u64,
+    /// Descriptors of files that are open now.
+    pub file_descriptors: u64,
+    /// Files that clients have open and that have no descriptor now.
+    pub files_parked: u64,
     /// How long the oldest job of storage has been running, ms, at most a second ago.
     pub oldest_job_ms: u64,
 }

@@ -544,6 +544,8 @@ impl ForwarderLoop {
             storage_reads: storage.read_syscalls,
             storage_writes: storage.write_syscalls,
             storage_operations: storage.operations,
+            file_descriptors: storage.files.descriptors,
+            files_parked: storage.files.parked,
             oldest_job_ms: match storage.pending {
                 0 => 0,
                 _ => u64::try_from(self.stuck.oldest().as_millis()).unwrap_or(u64::MAX),

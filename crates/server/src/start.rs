@@ -74,6 +74,9 @@ pub enum StartError {
     /// several nodes.
     #[error("{0}")]
     NotFit(String),
+    /// The process may open too few files.
+    #[error("{0}")]
+    Descriptors(String),
     /// The seats of the export cannot be used.
     #[error(transparent)]
     Seats(#[from] SeatsError),
@@ -153,18 +156,18 @@ impl Server {
         check_directories(config)?;
         let (secrets, listeners) = (secrets(config)?, listeners(config)?);
         prepare_process();
-        let (zero, descriptors) = (Zero::now(), descriptors(config));
+        let (zero, descriptors) = (Zero::now(), descriptors(config)?);
         let fence = Fence::new(zero);
         let (export, mut files, cache, shared) = export(config, &descriptors, &fence)?;
         let seats = seat_setup::locks(config, &files)?;
         let peers = Peers::of_export(config, &files).map_err(StartError::NotFit)?;
-        let root = root(&mut files)?;
         let mut scheduler = config.scheduler.clone();
         scheduler.wall_offset_ns = wall_ns();
         let (poller, waker) = ForwarderLoop::poller().map_err(StartError::system("epoll"))?;
         let notify = waker.notify();
-        let slots = Slots::new(config.pool_bytes);
-        let chosen = storage::choose(config, &export, &files, &slots, waker.wake(), &fence)?;
+        let slots = Slots::new(config.pool_bytes).with_pipes(descriptors.pipes_max);
+        let (threads_max, made) = (descriptors.threads_max, (&files, &slots, &fence));
+        let chosen = storage::choose((config, threads_max), &export, made, waker.wake())?;
         if !config.depth_written && config.device.is_none() {
             scheduler.depth = chosen.storage.depth();
         }
@@ -178,7 +181,7 @@ impl Server {
             export: found.export,
             scheduler: scheduler.clone(),
             shares,
-            ..forward_config(config, root, cache, descriptors.joined_max)?
+            ..forward_config(config, root(&mut files)?, cache, descriptors.joined_max)?
         })?;
         forwarder.handle(Time(0), Input::Forwarders(found.listed.clone()));
         forwarder.handle(Time(0), Input::Storage(chosen.facts));
@@ -377,13 +380,8 @@ fn check_directories(config: &Config) -> Result<(), StartError> {
     })
 }
 
-/// How many descriptors the process may have. Logs a warning if they are too few.
-fn descriptors(config: &Config) -> Descriptors {
-    let descriptors = Descriptors::of_process(config.sessions_max);
-    if let Some(warning) = descriptors.warning(config.sessions_max) {
-        warn!("{warning}");
-    }
-    descriptors
+fn descriptors(config: &Config) -> Result<Descriptors, StartError> {
+    Descriptors::of_process(config).map_err(StartError::Descriptors)
 }
 
 /// Opens the export. Returns its options, its files, the memory of unsynced bytes, and whether
@@ -433,7 +431,7 @@ fn export_options(config: &Config, descriptors: &Descriptors, trust: Trust) -> E
         (None, None, None) => Faults::default(),
     };
     ExportOptions {
-        handles_max: Some(descriptors.handles_max),
+        fds_max: Some(descriptors.files_max),
         direct: config.storage.io == Io::Direct && trust.pages,
         trust,
         faults,

@@ -109,6 +109,17 @@ pub struct Counts {
     pub operations: u64,
     /// Jobs that were waiting or running when this was counted.
     pub pending: u64,
+    /// The files of the export.
+    pub files: FileCounts,
+}
+
+/// Files of the export that are known now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileCounts {
+    /// Their descriptors.
+    pub descriptors: u64,
+    /// Files that are open at clients and have none.
+    pub parked: u64,
 }
 
 /// Prepares the process to be a forwarder. Must be called before threads start. Sets the

@@ -43,7 +43,9 @@
 //!              "spliced_bytes": 0,               of them, sent as pages of a file
 //!              "copied_bytes": 4096,             payload copied inside of this process
 //!              "storage_reads": 40, "storage_writes": 39,        calls that move file data
-//!              "storage_operations": 100},       jobs that move none; "system" only of real hosts
+//!              "storage_operations": 100,        jobs that move none
+//!              "file_descriptors": 9, "files_parked": 0},        of files now; files that are open
+//!                                                without one; "system" only of real hosts
 //!   "oldest_job_ms": 0,             how long the oldest call to the back end runs; looked at once
 //!                                   a second, and only of real hosts
 //!   "storage": {"io": "direct", "engine": "uring", "why": "..."},      how data is moved
@@ -455,6 +457,8 @@ fn write_host(out: &mut String, counts: &HostCounts) -> core::fmt::Result {
         ("storage_reads", counts.storage_reads),
         ("storage_writes", counts.storage_writes),
         ("storage_operations", counts.storage_operations),
+        ("file_descriptors", counts.file_descriptors),
+        ("files_parked", counts.files_parked),
     ];
     out.write_str(",\"system\":{")?;
     for (at, (name, value)) in pairs.into_iter().enumerate() {

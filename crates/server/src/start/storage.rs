@@ -17,18 +17,16 @@ pub(super) struct Chosen {
     pub(super) facts: StorageFacts,
 }
 
-/// Makes the storage that the configuration asks for, which wakes the forwarder's loop. Logs what
-/// was chosen.
+/// Makes the storage that the configuration asks for, with so many threads at most, which wakes the
+/// forwarder's loop. Logs what was chosen.
 pub(super) fn choose(
-    config: &Config,
+    (config, threads_max): (&Config, u32),
     export: &ExportOptions,
-    files: &PosixFiles,
-    slots: &Slots,
+    (files, slots, fence): (&PosixFiles, &Slots, &Fence),
     wake: Wake,
-    fence: &Fence,
 ) -> Result<Chosen, StartError> {
     let options = PoolOptions {
-        threads: config.threads,
+        threads: config.threads.min(threads_max),
         // Room for the jobs of all sessions, and for those of the forwarder itself.
         queued_max: config.sessions_max as usize * config.credits as usize + 4096,
         faults: export.faults.clone(),

@@ -4,7 +4,7 @@
 
 use super::Fence;
 use super::cache_gate::{Gate, Kind, Pass};
-use super::posix::{Direct, Ends, PosixFiles, no};
+use super::posix::{Descriptor, Direct, Ends, PosixFiles, no};
 use super::raw_bytes::{self, RawBytes};
 use super::slots::{Memory, SlotBuffer, Slots, lock_buffer};
 use rustix::io::retry_on_intr;
@@ -243,7 +243,7 @@ pub(super) struct Route<'a> {
     files: Option<(PosixFiles, Handle)>,
     /// On whose behalf data is written; None: of the forwarder itself.
     writer: Option<&'a Caller>,
-    buffered: Option<Arc<OwnedFd>>,
+    buffered: Option<Arc<Descriptor>>,
     direct: Option<Arc<Direct>>,
     gate: Option<Arc<Gate>>,
     /// Blocks the parts of seats that this forwarder has lost.
@@ -257,7 +257,7 @@ enum Way {
     /// Direct I/O, past the page cache.
     Direct(Arc<Direct>),
     /// Through the page cache.
-    Buffered(Arc<OwnedFd>),
+    Buffered(Arc<Descriptor>),
 }
 
 impl Way {
@@ -360,7 +360,7 @@ impl<'a> Route<'a> {
         self.gate.as_ref().map(|gate| gate.enter(kind))
     }
 
-    fn buffered(&mut self) -> Result<Arc<OwnedFd>, Access> {
+    fn buffered(&mut self) -> Result<Arc<Descriptor>, Access> {
         if let Some(fd) = &self.buffered {
             return Ok(fd.clone());
         }

@@ -32,6 +32,8 @@ struct State {
     free: Vec<Pipe>,
     /// The number of pipes, those in use included.
     made: usize,
+    /// The most pipes, if the process has few descriptors.
+    most: Option<usize>,
     /// Set once the system gives no pipe, or the file system no pages.
     unable: bool,
 }
@@ -60,6 +62,11 @@ impl Pipe {
 }
 
 impl Pipes {
+    /// Makes no more pipes than that.
+    pub(super) fn bound(&self, most: usize) {
+        self.state().most = Some(most.min(PIPES_MAX));
+    }
+
     /// Fills a pipe with the bytes from `offset` on: at most `len`, and fewer at the end of the
     /// file, which `is_end` confirms. None if the bytes must be copied instead. `calls` counts
     /// system calls.
@@ -117,7 +124,7 @@ impl Pipes {
         if let Some(pipe) = state.free.pop() {
             return Some(pipe);
         }
-        if state.made >= PIPES_MAX {
+        if state.made >= state.most.unwrap_or(PIPES_MAX) {
             return None;
         }
         match Pipe::make() {

@@ -241,6 +241,7 @@ impl Storage for ThreadPool {
             write_bytes: read(&shared.writes.bytes),
             operations: read(&shared.operations),
             pending: read(&shared.pending),
+            files: shared.files.counts(),
         }
     }
 

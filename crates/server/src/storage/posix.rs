@@ -11,6 +11,7 @@ mod attributes;
 mod bypass;
 mod caller;
 pub(crate) mod dead;
+mod descriptor;
 mod direct;
 mod doubts;
 mod ends;
@@ -21,11 +22,15 @@ mod hidden;
 mod listing;
 mod name_calls;
 mod orphans;
+mod parking;
+mod place;
 mod reach;
 mod stamps;
 mod sys;
+mod untold;
 mod whole_files;
 
+pub(crate) use descriptor::Descriptor;
 pub(crate) use direct::Direct;
 pub(super) use ends::Ends;
 pub use export::{ExportError, ExportOptions, HIDDEN, Trust};
@@ -35,7 +40,7 @@ pub(crate) use hidden::{
 pub(crate) use orphans::{SETTLED_BYTE, Vouching};
 pub(super) use sys::no;
 
-use super::{Fence, Permit};
+use super::{Fence, FileCounts, Permit};
 use export::Export;
 use handle_table::DataFds;
 use std::os::fd::BorrowedFd;
@@ -133,9 +138,7 @@ impl PosixFiles {
     pub fn seat_released(&self, seat: u16) {
         self.seat_lost(seat);
         for handle in self.export.opens.forget_seat(seat) {
-            if let Some(known) = self.export.table.find(handle) {
-                known.set_open(false);
-            }
+            self.export.table.closed(handle);
         }
     }
 
@@ -143,6 +146,14 @@ impl PosixFiles {
     pub fn fenced(mut self, fence: &Fence) -> PosixFiles {
         self.permit = fence.permit(None);
         self
+    }
+
+    /// What is known of files now.
+    pub(crate) fn counts(&self) -> FileCounts {
+        FileCounts {
+            descriptors: self.export.table.fds() as u64,
+            parked: self.export.table.parked() as u64,
+        }
     }
 
     /// Where the seats tell for which of them this forwarder vouches.
@@ -167,7 +178,9 @@ impl PosixFiles {
 
     /// The file's size in bytes.
     pub(crate) fn size_now(&self, handle: Handle) -> Done<u64> {
-        let known = self.export.known(handle)?;
+        // Asked in the midst of calls too, when the thread has the rights of a writer.
+        let found = self.export.table.find(handle);
+        let known = found.map_or_else(|| self.export.known(handle), Ok)?;
         self.export.size(&known.path).map_err(no)
     }
 
@@ -342,9 +355,7 @@ impl Files for PosixFiles {
     }
 
     fn closed(&mut self, handle: Handle) -> Done<()> {
-        if let Some(known) = self.export.table.find(handle) {
-            known.set_open(false);
-        }
+        self.export.table.closed(handle);
         self.export.opens.closed(handle, &self.permit)?;
         if let Some(known) = self.export.table.find(handle)
             && self.export.stat(&known.path).map_err(no)?.stx_nlink == 0

@@ -179,6 +179,12 @@ impl Slots {
         }
     }
 
+    /// The same, with so many pipes for pages at most.
+    pub fn with_pipes(self, most: usize) -> Slots {
+        self.pipes.bound(most);
+        self
+    }
+
     /// Gives the number a buffer of at least `len` bytes, which are not cleared. Replaces a buffer
     /// that it already has.
     pub fn open(&self, slot: SlotId, len: u32) -> SlotBuffer {

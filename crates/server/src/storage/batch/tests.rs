@@ -19,7 +19,7 @@ impl Route<'_> {
             direction,
             files: None,
             writer: None,
-            buffered: Some(Arc::new(fd)),
+            buffered: Some(Arc::new(Descriptor::new(fd, &Arc::default()))),
             direct: None,
             gate: None,
             fence: Fence::default(),

@@ -1,13 +1,14 @@
 //! Descriptors that bypass the page cache (`O_DIRECT`), and the alignment that they need.
 
 use super::PosixFiles;
+use super::descriptor::Descriptor;
 use super::hidden::{draft_name, open_hidden_file};
 use super::sys::Done;
 use crate::storage::SlotBytes;
 use crate::storage::cache_gate::Gate;
 use crate::storage::raw_bytes::RawBytes;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_sched::Direction;
@@ -19,7 +20,7 @@ const ALIGN_UNKNOWN: u64 = 4096;
 
 /// A descriptor that bypasses the page cache.
 pub(crate) struct Direct {
-    pub(crate) fd: OwnedFd,
+    pub(crate) fd: Descriptor,
     /// Memory addresses must be multiples of this.
     memory_align: u64,
     /// Offsets and lengths must be multiples of this.
@@ -86,7 +87,7 @@ impl Direct {
     /// Finds out the alignment that a descriptor needs. None if it does not support direct I/O
     /// after all. Writes cover whole pages, so that no page is shared with a write through the page
     /// cache.
-    pub(super) fn new(fd: OwnedFd, direction: Direction) -> std::io::Result<Option<Direct>> {
+    pub(super) fn new(fd: Descriptor, direction: Direction) -> std::io::Result<Option<Direct>> {
         // Clears O_NONBLOCK, with which io_uring would fail where it had to wait.
         rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT)?;
         let flags = AtFlags::EMPTY_PATH;
@@ -201,7 +202,10 @@ impl PosixFiles {
             .export
             .reopen(file.as_fd(), OFlags::RDWR | OFlags::DIRECT);
         rustix::fs::unlinkat(hidden, &name, AtFlags::empty())?;
-        let fd = opened.map_err(super::as_io_error)?;
+        let fd = self
+            .export
+            .table
+            .counted(opened.map_err(super::as_io_error)?);
         let direct = Direct::new(fd, Direction::Write)?.ok_or(std::io::ErrorKind::Unsupported)?;
         let mut page = SlotBytes::zeroed(direct.offset_align as usize);
         rustix::io::pwrite(&direct.fd, &page, 0)?;

@@ -2,13 +2,16 @@
 
 use super::bypass::Bypass;
 use super::caller::Own;
+use super::descriptor::Descriptor;
 use super::direct::{Direct, DirectFd, DirectState};
 use super::doubts::Doubts;
 use super::handle_table::{DataFds, HandleTable, Known};
 use super::hidden::make_folder;
 use super::orphans::Opens;
+use super::place::Places;
 use super::stamps::Stamps;
 use super::sys::{self, Done, RESOLVE, no};
+use super::untold::Untold;
 use crate::storage::{Faults, Fence};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,8 +26,19 @@ use tidegate_wire::{Attr, Handle, Layout};
 /// last name.
 pub const HIDDEN: &str = ".tidegate";
 
-/// The most known files, unless the limit of descriptors is lower.
-const HANDLES_MAX: usize = 16384;
+/// The most descriptors of known files, unless the limit is lower.
+const FDS_MAX: usize = 65_536;
+
+/// Kinds of file systems whose pages the kernel itself writes to a device, or keeps in memory:
+/// ext4, XFS, Btrfs, F2FS, tmpfs and overlays of them.
+const LOCAL: [u32; 6] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0xf2f5_2010,
+    0x0102_1994,
+    0x794c_7630,
+];
 
 /// How many times in a row the hidden folder's name may lead elsewhere.
 const HIDDEN_MISSED_MAX: u32 = 2;
@@ -61,9 +75,8 @@ impl Trust {
 pub struct ExportOptions {
     /// The layout that all forwarders share. It says which seat serves which file.
     pub layout: Layout,
-    /// The most known files. Each takes up to three descriptors, or five with direct I/O. None:
-    /// 16,384, or a quarter (with direct I/O a sixth) of the limit of open files if that is less.
-    pub handles_max: Option<usize>,
+    /// The most descriptors of known files. None: half the limit of open files, 65,536 at most.
+    pub fds_max: Option<usize>,
     /// Whether data bypasses the page cache where files support direct I/O.
     pub direct: bool,
     /// Which of the data that this node's kernel caches are believed.
@@ -80,7 +93,7 @@ impl ExportOptions {
     pub fn new(layout: Layout) -> ExportOptions {
         ExportOptions {
             layout,
-            handles_max: None,
+            fds_max: None,
             direct: false,
             trust: Trust::WHOLE,
             apart: None,
@@ -140,6 +153,13 @@ pub(super) struct Export {
     pub(super) trust: Trust,
     pub(super) stamps: Stamps,
     pub(super) doubts: Doubts,
+    pub(super) places: Places,
+    pub(super) untold: Untold,
+    /// When the log last said that open files have no descriptor.
+    pub(super) told_full: Mutex<Option<std::time::Instant>>,
+    /// Whether the kernel itself writes pages to a device, or keeps them in memory: what it has
+    /// written cannot be lost in another way.
+    pub(super) is_local: bool,
     /// Held while a file's mode is widened for a moment, so that two threads do not restore each
     /// other's.
     widening: Mutex<()>,
@@ -169,15 +189,10 @@ impl Export {
         let stamps = Stamps::measure(hidden.as_fd()).map_err(at_hidden)?;
         let opens = Opens::open(hidden.as_fd(), options.layout, options.apart.clone())
             .map_err(at_hidden)?;
-        let table = HandleTable::new(
-            options
-                .handles_max
-                .unwrap_or_else(|| handles_max(options.direct)),
-        );
+        let table = HandleTable::new(options.fds_max.unwrap_or_else(fds_max));
         let root = table.insert(sys::handle_of(&stat), sys::DIRECTORY, root);
         root.set_open(true);
         Ok(Export {
-            root,
             root_device: sys::device_of(&stat),
             hidden,
             hidden_handle,
@@ -191,8 +206,13 @@ impl Export {
             trust: options.trust,
             stamps,
             doubts: Doubts::default(),
+            places: Places::default(),
+            untold: Untold::default(),
+            told_full: Mutex::default(),
+            is_local: is_local(&root.path),
             widening: Mutex::new(()),
             hidden_path,
+            root,
         })
     }
 
@@ -250,9 +270,12 @@ impl Export {
         self.hidden_missed.load(Ordering::Relaxed) >= HIDDEN_MISSED_MAX
     }
 
-    /// The file of a handle.
+    /// The file of a handle. The thread must act for nobody.
     pub(super) fn known(&self, handle: Handle) -> Done<Arc<Known>> {
-        self.table.find(handle).ok_or(Access::UnknownHandle)
+        self.make_room()?;
+        let found = self.table.find(handle);
+        let found = found.map_or_else(|| self.unpark(handle), |known| Ok(Some(known)));
+        found?.ok_or(Access::UnknownHandle)
     }
 
     /// Whether this is the name of the hidden folder in this directory.
@@ -260,7 +283,7 @@ impl Export {
         name == HIDDEN.as_bytes() && parent.handle == self.root.handle
     }
 
-    /// Opens a name in a directory. If descriptors are short, it first drops some known files.
+    /// Opens a name in a directory.
     pub(super) fn open_at(
         &self,
         dir: impl AsFd,
@@ -270,13 +293,7 @@ impl Export {
     ) -> Done<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(mode & 0o7777);
-        match rustix::fs::openat2(dir.as_fd(), name, flags, mode, RESOLVE) {
-            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
-                self.table.shrink();
-                rustix::fs::openat2(dir, name, flags, mode, RESOLVE).map_err(no)
-            }
-            result => result.map_err(no),
-        }
+        self.with_room(|| rustix::fs::openat2(dir.as_fd(), name, flags, mode, RESOLVE))
     }
 
     /// The path of a name below the root, as the kernel knows its directory now.
@@ -311,13 +328,7 @@ impl Export {
         self.own.act_as_itself()?;
         let path = sys::proc_path(fd);
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        match rustix::fs::open(&path, flags, Mode::empty()) {
-            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
-                self.table.shrink();
-                rustix::fs::open(&path, flags, Mode::empty()).map_err(no)
-            }
-            result => result.map_err(no),
-        }
+        self.with_room(|| rustix::fs::open(&path, flags, Mode::empty()))
     }
 
     /// Adds the file behind an `O_PATH` descriptor to the known files, and returns its attributes.
@@ -347,7 +358,7 @@ impl Export {
     /// Keeps a descriptor that reads and writes a file that was just created.
     pub(super) fn keep_data_fd(&self, known: &Known, fd: OwnedFd) -> Done<()> {
         let fd = self.bypass.for_writing(fd)?;
-        let fd = Arc::new(self.without_read_ahead(fd));
+        let fd = Arc::new(self.for_data(fd));
         *known.data() = DataFds {
             read: Some(fd.clone()).filter(|_| !self.bypass.keeps_writes_apart()),
             write: Some(fd),
@@ -406,7 +417,7 @@ impl Export {
             // The buffered descriptor will fail in the same way, if it is not open yet.
             Err(_) => return None,
         };
-        match Direct::new(fd, direction) {
+        match Direct::new(self.table.counted(fd), direction) {
             Ok(Some(direct)) => {
                 let direct = Arc::new(direct);
                 known.data().direct[direction as usize] = DirectFd::Open(direct.clone());
@@ -417,14 +428,14 @@ impl Export {
         }
     }
 
-    /// Keeps the kernel from reading ahead into the page cache, where direct writes would have to
-    /// drop the pages again.
-    pub(super) fn without_read_ahead(&self, fd: OwnedFd) -> OwnedFd {
+    /// Makes a descriptor one for a file's data. Where there is direct I/O, keeps the kernel from
+    /// reading ahead into the page cache, where direct writes would have to drop the pages again.
+    pub(super) fn for_data(&self, fd: OwnedFd) -> Descriptor {
         if self.direct.is_wanted() {
             // A back end that does not support this advice works all the same.
             let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Random);
         }
-        fd
+        self.table.counted(fd)
     }
 }
 
@@ -433,11 +444,14 @@ fn is_refusal(errno: i32) -> bool {
     [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOTTY].contains(&errno)
 }
 
-/// How many files to know. Each takes at most three descriptors, or five with direct I/O, and for
-/// each one descriptor is left for connections.
-fn handles_max(direct: bool) -> usize {
-    let each = if direct { 6 } else { 4 };
+fn is_local(root: &Descriptor) -> bool {
+    let found = rustix::fs::fstatfs(root);
+    found.is_ok_and(|found| LOCAL.contains(&(found.f_type as u32)))
+}
+
+/// How many descriptors known files may have.
+fn fds_max() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let open_max = limit.current.and_then(|max| usize::try_from(max).ok());
-    open_max.map_or(HANDLES_MAX, |max| (max / each).min(HANDLES_MAX))
+    open_max.map_or(FDS_MAX, |max| (max / 2).min(FDS_MAX))
 }

@@ -1,17 +1,20 @@
 //! The known files: open descriptors by handle, which all storage threads share.
 //!
-//! An `O_PATH` descriptor keeps a file reachable when it is renamed. The table is bounded. When it
-//! is full, it drops files that were not used since it last looked at them (the clock algorithm),
-//! but never files that are registered as open.
+//! An `O_PATH` descriptor keeps a file reachable when it is renamed. The table has room for so many
+//! descriptors. When it is full, those of files that were not used since it last looked at them go
+//! (the clock algorithm). Of a file that is registered as open the table then keeps the place, and
+//! the file is opened again when it is next used (`parking.rs`).
 
 use super::PosixFiles;
+use super::descriptor::Descriptor;
 use super::direct::DirectFd;
+use super::place::Place;
 use super::sys::{self, Done};
 use crate::storage::cache_gate::Gate;
 use rustix::fs::OFlags;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_forward::Errno;
 use tidegate_sched::Direction;
@@ -20,6 +23,12 @@ use tidegate_wire::{Caller, Handle};
 /// The number of buckets of the table. Each bucket has a lock of its own.
 const BUCKETS: usize = 16;
 
+/// The most files that are not open, and of which the table keeps the place alone.
+const PLACES_MAX: usize = 16_384;
+
+/// For how many calls nothing is looked for after a look that found nothing.
+const FUTILE: isize = 64;
+
 /// A file that can be reached by its handle.
 pub(super) struct Known {
     /// The handle of the file.
@@ -27,22 +36,25 @@ pub(super) struct Known {
     /// The type of the file, as the bits of a mode.
     pub(super) kind: u32,
     /// A descriptor with `O_PATH`.
-    pub(super) path: OwnedFd,
+    pub(super) path: Descriptor,
     /// Descriptors that read and write its data, opened when needed.
-    pub(super) data: Mutex<DataFds>,
+    data: Mutex<DataFds>,
     /// Keeps direct writes apart from calls through the page cache.
     pub(super) gate: Arc<Gate>,
     used: AtomicBool,
     open: AtomicBool,
+    /// Whether the kernel may hold bytes back, and tell their loss to the descriptor that wrote
+    /// them.
+    unsynced: AtomicBool,
 }
 
 /// Descriptors of a file's data. They outlive changes of the file's mode.
 #[derive(Default)]
 pub(super) struct DataFds {
     /// Reads data (and syncs a directory).
-    pub(super) read: Option<Arc<OwnedFd>>,
+    pub(super) read: Option<Arc<Descriptor>>,
     /// Writes data.
-    pub(super) write: Option<Arc<OwnedFd>>,
+    pub(super) write: Option<Arc<Descriptor>>,
     /// Descriptors for direct I/O: one for reads, one for writes.
     pub(super) direct: [DirectFd; 2],
 }
@@ -50,7 +62,15 @@ pub(super) struct DataFds {
 /// All known files.
 pub(super) struct HandleTable {
     buckets: Vec<Mutex<Bucket>>,
-    bucket_max: usize,
+    fds_max: usize,
+    fds: Arc<AtomicUsize>,
+    /// Whether the process has had no descriptor left.
+    short: AtomicBool,
+    /// For how many calls more none is looked for that could be closed.
+    futile: AtomicIsize,
+    /// The number of open files of which only the place is kept.
+    parked: AtomicUsize,
+    looked: AtomicUsize,
     tidied: AtomicUsize,
 }
 
@@ -59,6 +79,15 @@ struct Bucket {
     files: HashMap<Handle, Arc<Known>>,
     /// The keys of `files`, each once. The hand of the clock is at the front.
     order: VecDeque<Handle>,
+    /// Files without a descriptor; none of them is in `files`.
+    places: HashMap<Handle, Parked>,
+    /// Those of `places` that are not open, the oldest first; others too.
+    closed: VecDeque<Handle>,
+}
+
+struct Parked {
+    place: Place,
+    open: bool,
 }
 
 impl Known {
@@ -79,11 +108,74 @@ impl Known {
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+
+    /// Whether the loss of bytes may be told to the file's descriptor and to no other.
+    pub(super) fn is_unsynced(&self) -> bool {
+        self.unsynced.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a sync, or what stands for one, begins: what is written from now on is unsynced
+    /// again. The caller says with [`Known::set_unsynced`] if the sync has failed. Returns the
+    /// descriptor that writes the file, if it is open.
+    pub(super) fn sync_begins(&self) -> Option<Arc<Descriptor>> {
+        let data = self.data();
+        // What is written just now may come after the sync.
+        if data.is_idle() {
+            self.unsynced.store(false, Ordering::Relaxed);
+        }
+        data.write.clone()
+    }
+
+    /// Notes that the kernel may hold bytes back.
+    pub(super) fn set_unsynced(&self) {
+        self.unsynced.store(true, Ordering::Relaxed);
+    }
+
+    /// The descriptor that writes the file's data, `made` if there is none yet. `unsynced` says
+    /// whether the kernel may hold back what the caller writes by it.
+    fn writing(&self, unsynced: bool, made: Option<Arc<Descriptor>>) -> Option<Arc<Descriptor>> {
+        let mut data = self.data();
+        data.write = data.write.take().or(made);
+        if unsynced && data.write.is_some() {
+            self.set_unsynced();
+        }
+        data.write.clone()
+    }
+
+    /// Takes the file's data descriptors, unless a call uses one or bytes are unsynced.
+    pub(super) fn take_idle_data(&self) -> Option<DataFds> {
+        let mut data = self.data();
+        let idle = data.is_idle() && !self.is_unsynced();
+        idle.then(|| std::mem::take(&mut *data))
+    }
+}
+
+impl DataFds {
+    /// Whether there is no descriptor.
+    pub(super) fn is_empty(&self) -> bool {
+        let direct = |it: &DirectFd| matches!(it, DirectFd::Open(_));
+        self.read.is_none() && self.write.is_none() && !self.direct.iter().any(direct)
+    }
+
+    /// Whether no call uses a descriptor.
+    fn is_idle(&self) -> bool {
+        let shared = match (&self.read, &self.write) {
+            (Some(read), Some(write)) => usize::from(Arc::ptr_eq(read, write)),
+            _ => 0,
+        };
+        let both = [&self.read, &self.write].into_iter().flatten();
+        let used = both.map(|fd| Arc::strong_count(fd) - shared);
+        let direct = self.direct.iter().filter_map(|it| match it {
+            DirectFd::Open(direct) => Some(Arc::strong_count(direct)),
+            _ => None,
+        });
+        used.chain(direct).all(|count| count == 1)
+    }
 }
 
 impl PosixFiles {
     /// The descriptor that reads a file's data, if it is open. Makes no system call.
-    pub(crate) fn open_read_fd(&self, handle: Handle) -> Option<Arc<OwnedFd>> {
+    pub(crate) fn open_read_fd(&self, handle: Handle) -> Option<Arc<Descriptor>> {
         let known = self.export.table.find(handle)?;
         let data = known.data();
         data.read.clone()
@@ -91,7 +183,7 @@ impl PosixFiles {
 
     /// The descriptor that reads or writes a file's data. A thread that writes by it must first be
     /// prepared by [`PosixFiles::write_as`].
-    pub(crate) fn data_fd(&self, handle: Handle, direction: Direction) -> Done<Arc<OwnedFd>> {
+    pub(crate) fn data_fd(&self, handle: Handle, direction: Direction) -> Done<Arc<Descriptor>> {
         let known = self.export.known(handle)?;
         match direction {
             Direction::Read if known.kind == sys::DIRECTORY => Err(Errno::EISDIR.into()),
@@ -102,7 +194,7 @@ impl PosixFiles {
 
     /// A descriptor that reads the file (or syncs a directory), opened with the forwarder's own
     /// rights.
-    pub(super) fn read_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
+    pub(super) fn read_fd(&self, known: &Known) -> Done<Arc<Descriptor>> {
         if let Some(fd) = &known.data().read {
             return Ok(fd.clone());
         }
@@ -114,14 +206,15 @@ impl PosixFiles {
             _ => OFlags::RDONLY,
         };
         let fd = self.export.reopen_widened(known, flags)?;
-        let fd = Arc::new(self.export.without_read_ahead(fd));
+        let fd = Arc::new(self.export.for_data(fd));
         Ok(known.data().read.get_or_insert(fd).clone())
     }
 
     /// A descriptor that writes the file, opened with the forwarder's own rights.
-    pub(super) fn write_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
-        if let Some(fd) = &known.data().write {
-            return Ok(fd.clone());
+    pub(super) fn write_fd(&self, known: &Known) -> Done<Arc<Descriptor>> {
+        let unsynced = !self.bypasses();
+        if let Some(fd) = known.writing(unsynced, None) {
+            return Ok(fd);
         }
         match known.kind {
             sys::REGULAR => {}
@@ -132,13 +225,14 @@ impl PosixFiles {
             .export
             .reopen_widened(known, OFlags::WRONLY | self.export.bypass.flags())?;
         let fd = self.export.bypass.for_writing(fd)?;
-        let fd = Arc::new(self.export.without_read_ahead(fd));
-        Ok(known.data().write.get_or_insert(fd).clone())
+        let fd = Arc::new(self.export.for_data(fd));
+        let fd = known.writing(unsynced, Some(fd));
+        fd.ok_or(Errno::EIO.into())
     }
 
     /// The descriptor that writes a file's data. The calling thread is prepared to use it for the
     /// writer of its job.
-    pub(super) fn writing_fd(&self, known: &Known) -> Done<Arc<OwnedFd>> {
+    pub(super) fn writing_fd(&self, known: &Known) -> Done<Arc<Descriptor>> {
         let fd = self.write_fd(known)?;
         self.write_as(self.writer.as_deref())?;
         Ok(fd)
@@ -156,71 +250,170 @@ impl PosixFiles {
 }
 
 impl HandleTable {
-    /// A table for about `max` files.
-    pub(super) fn new(max: usize) -> HandleTable {
+    /// A table with room for so many descriptors. Those that calls use at the moment may be more.
+    pub(super) fn new(fds_max: usize) -> HandleTable {
         HandleTable {
             buckets: (0..BUCKETS).map(|_| Mutex::default()).collect(),
-            bucket_max: (max / BUCKETS).max(4),
+            fds_max,
+            fds: Arc::default(),
+            short: AtomicBool::new(false),
+            futile: AtomicIsize::new(0),
+            parked: AtomicUsize::new(0),
+            looked: AtomicUsize::new(0),
             tidied: AtomicUsize::new(0),
         }
     }
 
-    /// The file of a handle, if it is known.
+    /// Counts a descriptor of a known file.
+    pub(super) fn counted(&self, fd: OwnedFd) -> Descriptor {
+        Descriptor::new(fd, &self.fds)
+    }
+
+    /// How many descriptors of known files are open.
+    pub(super) fn fds(&self) -> usize {
+        self.fds.load(Ordering::Relaxed)
+    }
+
+    /// How many descriptors of known files must be closed now.
+    pub(super) fn too_many(&self) -> usize {
+        let fds = self.fds();
+        if fds > self.fds_max && self.futile.load(Ordering::Relaxed) > 0 {
+            self.futile.fetch_sub(1, Ordering::Relaxed);
+            return 0;
+        }
+        match self.short.load(Ordering::Relaxed) {
+            true => (fds / 4).max(1),
+            false => fds.saturating_sub(self.fds_max),
+        }
+    }
+
+    /// The most descriptors.
+    pub(super) fn fds_max(&self) -> usize {
+        self.fds_max
+    }
+
+    /// Notes that the process has no descriptor left, or that enough were closed.
+    pub(super) fn set_short(&self, short: bool) {
+        self.futile.store(0, Ordering::Relaxed);
+        self.short.store(short, Ordering::Relaxed);
+    }
+
+    /// Notes that no descriptor could be closed: the next calls need not look again.
+    pub(super) fn wait_with_room(&self) {
+        self.futile.store(FUTILE, Ordering::Relaxed);
+    }
+
+    /// The number of open files of which only the place is kept.
+    pub(super) fn parked(&self) -> usize {
+        self.parked.load(Ordering::Relaxed)
+    }
+
+    /// The file of a handle, if it has a descriptor.
     pub(super) fn find(&self, handle: Handle) -> Option<Arc<Known>> {
         let known = self.bucket(handle).files.get(&handle).cloned()?;
         known.used.store(true, Ordering::Relaxed);
         Some(known)
     }
 
+    /// The place of a file that has none.
+    pub(super) fn place(&self, handle: Handle) -> Option<Place> {
+        let bucket = self.bucket(handle);
+        bucket.places.get(&handle).map(|it| it.place.clone())
+    }
+
     /// Adds a file by its `O_PATH` descriptor. A file that is known already stays as it is.
     pub(super) fn insert(&self, handle: Handle, kind: u32, path: OwnedFd) -> Arc<Known> {
         let mut bucket = self.bucket(handle);
         if let Some(known) = bucket.files.get(&handle) {
+            known.used.store(true, Ordering::Relaxed);
             return known.clone();
+        }
+        let parked = bucket.places.remove(&handle);
+        let open = parked.is_some_and(|it| it.open);
+        if open {
+            self.parked.fetch_sub(1, Ordering::Relaxed);
         }
         let known = Arc::new(Known {
             handle,
             kind,
-            path,
+            path: self.counted(path),
             data: Mutex::default(),
             gate: Arc::default(),
             used: AtomicBool::new(true),
-            open: AtomicBool::new(false),
+            open: AtomicBool::new(open),
+            unsynced: AtomicBool::new(false),
         });
         bucket.files.insert(handle, known.clone());
         bucket.order.push_back(handle);
-        let evicted = bucket.evict_over(self.bucket_max);
-        drop(bucket);
-        // Descriptors are closed outside the lock.
-        drop(evicted);
         known
+    }
+
+    /// Registers a file as no longer open.
+    pub(super) fn closed(&self, handle: Handle) {
+        let mut bucket = self.bucket(handle);
+        if let Some(known) = bucket.files.get(&handle) {
+            known.set_open(false);
+        }
+        if bucket.places.get(&handle).is_some_and(|it| it.open) {
+            bucket.places.remove(&handle);
+            self.parked.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Drops a file that has lost its last name, unless it is open.
     pub(super) fn forget(&self, handle: Handle) {
         let mut bucket = self.bucket(handle);
+        if bucket.places.get(&handle).is_some_and(|it| !it.open) {
+            bucket.places.remove(&handle);
+        }
         if bucket
             .files
             .get(&handle)
             .is_some_and(|known| !known.is_open())
         {
-            let forgotten = bucket.files.remove(&handle);
-            bucket.order.retain(|other| *other != handle);
+            let forgotten = bucket.remove(handle);
             drop(bucket);
+            // Descriptors are closed outside the lock.
             drop(forgotten);
         }
     }
 
-    /// Drops a quarter of the files that may be dropped, because the process is short of
-    /// descriptors.
-    pub(super) fn shrink(&self) {
-        for bucket in &self.buckets {
-            let mut bucket = lock(bucket);
-            let keep = bucket.files.len() * 3 / 4;
-            let evicted = bucket.evict_over(keep);
-            drop(bucket);
-            drop(evicted);
+    /// Files that were not used since the last look at them and that no call uses, `count` at most.
+    pub(super) fn unused(&self, count: usize) -> Vec<Arc<Known>> {
+        let mut found = Vec::new();
+        for _ in 0..BUCKETS {
+            let turn = self.looked.fetch_add(1, Ordering::Relaxed) % BUCKETS;
+            lock(&self.buckets[turn]).unused(count, &mut found);
+            if found.len() == count {
+                break;
+            }
         }
+        found
+    }
+
+    /// Drops a file that nothing else uses. Its place, if given, is kept. False if it was used
+    /// meanwhile.
+    pub(super) fn park(&self, known: Arc<Known>, place: Option<Place>) -> bool {
+        let (handle, open) = (known.handle, known.is_open());
+        let mut bucket = self.bucket(handle);
+        let is_it = |it: &Arc<Known>| Arc::ptr_eq(it, &known) && Arc::strong_count(it) == 2;
+        let unused = bucket.files.get(&handle).is_some_and(is_it)
+            && known.is_open() == open
+            && !known.used.load(Ordering::Relaxed);
+        if !unused || open && (place.is_none() || !known.data().is_empty()) {
+            return false;
+        }
+        let dropped = bucket.remove(handle);
+        if let Some(place) = place {
+            bucket.places.insert(handle, Parked { place, open });
+            match open {
+                true => drop(self.parked.fetch_add(1, Ordering::Relaxed)),
+                false => bucket.keep_closed(handle),
+            }
+        }
+        drop(bucket);
+        drop(dropped);
+        true
     }
 
     /// The files of the next bucket that are not open and were not used since that bucket's last
@@ -240,24 +433,41 @@ impl HandleTable {
 }
 
 impl Bucket {
-    /// Drops files until at most `max` are left, or all others are open.
-    fn evict_over(&mut self, max: usize) -> Vec<Arc<Known>> {
-        let mut evicted = Vec::new();
-        // Each file gets a second chance once, so two rounds find all that can go.
-        let mut turns = self.order.len() * 2;
-        while self.files.len() > max && turns > 0 {
-            turns -= 1;
+    fn unused(&mut self, count: usize, found: &mut Vec<Arc<Known>>) {
+        for _ in 0..self.order.len() {
+            if found.len() == count {
+                break;
+            }
             let Some(handle) = self.order.pop_front() else {
                 break;
             };
+            self.order.push_back(handle);
             let known = &self.files[&handle];
-            if known.is_open() || known.used.swap(false, Ordering::Relaxed) {
-                self.order.push_back(handle);
-            } else {
-                evicted.extend(self.files.remove(&handle));
+            let used = known.used.swap(false, Ordering::Relaxed) || Arc::strong_count(known) > 1;
+            if !used {
+                found.push(known.clone());
             }
         }
-        evicted
+    }
+
+    fn remove(&mut self, handle: Handle) -> Option<Arc<Known>> {
+        // Most were looked at last.
+        let at = self.order.iter().rposition(|other| *other == handle);
+        at.and_then(|at| self.order.remove(at));
+        self.files.remove(&handle)
+    }
+
+    /// Bounds the places of files that are not open.
+    fn keep_closed(&mut self, handle: Handle) {
+        self.closed.push_back(handle);
+        while self.closed.len() > PLACES_MAX / BUCKETS {
+            let oldest = self.closed.pop_front();
+            if let Some(oldest) = oldest
+                && self.places.get(&oldest).is_some_and(|it| !it.open)
+            {
+                self.places.remove(&oldest);
+            }
+        }
     }
 }
 
@@ -276,25 +486,94 @@ mod tests {
         std::fs::File::open("/").expect("the root exists").into()
     }
 
-    #[test]
-    fn the_table_is_bounded_and_open_files_stay() {
-        let table = HandleTable::new(64);
-        let handle = |inode| Handle { inode, birth: 1 };
-        for inode in 0..10 {
-            table
-                .insert(handle(inode * 16), 0, fd())
-                .set_open(inode == 3);
+    fn file(inode: u64) -> Handle {
+        Handle { inode, birth: 1 }
+    }
+
+    fn place() -> Place {
+        Place {
+            dir: None,
+            name: (*b"name").into(),
         }
-        let left: Vec<u64> = (0..10)
-            .filter(|i| table.find(handle(i * 16)).is_some())
-            .collect();
-        assert_eq!(left.len(), 4);
-        assert!(left.contains(&3) && left.contains(&9), "{left:?}");
-        table.forget(handle(3 * 16));
-        assert!(table.find(handle(3 * 16)).is_some());
-        table.find(handle(3 * 16)).expect("known").set_open(false);
-        table.forget(handle(3 * 16));
-        assert!(table.find(handle(3 * 16)).is_none());
+    }
+
+    #[test]
+    fn what_was_not_used_goes_and_of_open_files_the_place_stays() {
+        let table = HandleTable::new(4);
+        for inode in 0..10 {
+            table.insert(file(inode), 0, fd()).set_open(inode % 2 == 0);
+        }
+        assert_eq!((table.fds(), table.too_many()), (10, 6));
+        assert!(table.unused(1).len() <= 1);
+        let nine = table.find(file(9));
+        assert!(nine.is_some());
+        let unused = table.unused(20);
+        let inodes: Vec<u64> = unused.iter().map(|known| known.handle.inode).collect();
+        assert!(!inodes.contains(&9) && inodes.len() == 9, "{inodes:?}");
+        let in_use = table.find(file(0)).expect("known");
+        for known in unused {
+            let place = known.is_open().then(place);
+            let (inode, used) = (known.handle.inode, Arc::strong_count(&known) > 2);
+            assert_eq!(table.park(known, place), !used, "file {inode}");
+        }
+        assert_eq!((table.fds(), table.parked()), (2, 4));
+        assert!(
+            table
+                .find(file(0))
+                .is_some_and(|it| Arc::ptr_eq(&it, &in_use))
+        );
+        assert!(table.find(file(2)).is_none() && table.place(file(2)).is_some());
+        assert!(table.find(file(1)).is_none() && table.place(file(1)).is_none());
+        assert!(table.insert(file(2), 0, fd()).is_open());
+        table.closed(file(4));
+        assert!(table.place(file(4)).is_none());
+        assert_eq!(table.parked(), 2);
+    }
+
+    #[test]
+    fn an_open_file_without_a_place_and_one_with_data_stay() {
+        let table = HandleTable::new(1);
+        let known = table.insert(file(1), 0, fd());
+        known.set_open(true);
+        let unused = || {
+            // Its first chance, and its second.
+            let mut found = table.unused(1);
+            found.extend(table.unused(1));
+            found.pop().expect("nothing uses it")
+        };
+        drop(known);
+        assert!(!table.park(unused(), None));
+        let known = table.find(file(1)).expect("it stays");
+        known.data().read = Some(Arc::new(table.counted(fd())));
+        drop(known);
+        assert!(!table.park(unused(), Some(place())));
+        let known = unused();
+        let in_use = known.data().read.clone();
+        assert!(known.take_idle_data().is_none(), "a call uses it");
+        drop(in_use);
+        known.set_unsynced();
+        assert!(known.take_idle_data().is_none(), "an error would be lost");
+        known.sync_begins();
+        assert!(known.take_idle_data().is_some_and(|data| !data.is_empty()));
+        assert!(table.park(known, Some(place())));
+        assert_eq!((table.fds(), table.parked()), (0, 1));
+        table.forget(file(1));
+        assert_eq!(table.parked(), 1, "it is open");
+    }
+
+    #[test]
+    fn places_of_files_that_are_not_open_are_bounded() {
+        let table = HandleTable::new(1);
+        for number in 0..2 * PLACES_MAX as u64 {
+            table.insert(file(number), 0, fd());
+            let found = table.unused(1).into_iter();
+            for known in found.chain(table.unused(1)) {
+                table.park(known, Some(place()));
+            }
+        }
+        let places = |bucket: &Mutex<Bucket>| lock(bucket).places.len();
+        let places: usize = table.buckets.iter().map(places).sum();
+        assert!(places <= PLACES_MAX && places > PLACES_MAX / 2, "{places}");
     }
 
     #[test]

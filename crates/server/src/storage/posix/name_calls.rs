@@ -15,8 +15,10 @@ const WRITE_AND_SEARCH: u32 = 3;
 
 impl PosixFiles {
     pub(super) fn walk_path(&self, handle: Handle, path: &[u8]) -> Done<Attr> {
-        if let Some(known) = self.export.table.find(handle) {
-            return self.attr_of_known(&known);
+        match self.export.known(handle) {
+            Ok(known) => return self.attr_of_known(&known),
+            Err(Access::UnknownHandle) => {}
+            Err(error) => return Err(error),
         }
         let refused = match self.walk(None, handle, path) {
             Ok(attr) => return Ok(attr),
@@ -348,10 +350,14 @@ impl PosixFiles {
             }
             false => None,
         };
-        drop(fd);
+        let kept = removing.as_ref().is_some_and(Removing::is_kept);
+        match regular && !kept && self.export.table.place(attr.handle).is_some() {
+            // From now on only a descriptor leads to it.
+            true => drop(self.export.table.insert(attr.handle, sys::REGULAR, fd)),
+            false => drop(fd),
+        }
         let acting = self.export.own.act_as(caller);
         let removed = acting.and_then(|_acting| remove());
-        let kept = removing.as_ref().is_some_and(Removing::is_kept);
         if let Some(mut removing) = removing {
             match removed {
                 Ok(()) => removing.done(attr.nlink),

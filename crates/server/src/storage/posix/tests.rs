@@ -8,6 +8,7 @@ mod file_data_tests;
 mod file_name_tests;
 mod moved;
 mod orphan_tests;
+mod parked;
 mod short;
 
 use super::*;

@@ -9,7 +9,6 @@ use crate::storage::cache_gate::{Kind, Pass};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::retry_on_intr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::Handle;
 
@@ -26,17 +25,22 @@ const SEEK_HOLE: u32 = 4;
 impl PosixFiles {
     pub(super) fn sync(&self, handle: Handle, data_only: bool) -> Done<()> {
         let known = self.export.known(handle)?;
+        self.export.faults.failure("fsync")?;
         // The descriptor that was used for writing has received the write-back errors.
-        let written: Option<Arc<OwnedFd>> = known.data().write.clone();
-        let fd = match written {
+        let fd = match known.sync_begins() {
             Some(fd) => fd,
             None => self.read_fd(&known)?,
         };
-        self.export.faults.failure("fsync")?;
-        match data_only {
-            true => retry_on_intr(|| rustix::fs::fdatasync(&fd)).map_err(no),
-            false => retry_on_intr(|| rustix::fs::fsync(&fd)).map_err(no),
+        let synced = match data_only {
+            true => retry_on_intr(|| rustix::fs::fdatasync(&fd)),
+            false => retry_on_intr(|| rustix::fs::fsync(&fd)),
+        };
+        if synced.is_err() {
+            known.set_unsynced();
         }
+        // What a closed descriptor was told counts as told to this one.
+        let before = self.export.untold.take(handle);
+        synced.map_err(no).and(before.map_or(Ok(()), Err))
     }
 
     /// The pass for calls through the page cache; None where no direct writes exist.

@@ -213,7 +213,7 @@ fn a_listing_tells_attributes_and_always_gets_on() {
 #[test]
 fn a_small_table_forgets_files_but_not_open_ones() {
     let options = ExportOptions {
-        handles_max: Some(64),
+        fds_max: Some(64),
         ..ExportOptions::new(LAYOUT)
     };
     let mut rig = rig_with("names", &options);
@@ -221,19 +221,25 @@ fn a_small_table_forgets_files_but_not_open_ones() {
     rig.files.opened(None, open, true, true).expect("open");
     let made: Vec<Handle> = (0..500).map(|i| rig.create(&format!("f{i}"))).collect();
     assert_eq!(rig.files.attr(open).expect("attr").handle, open);
-    let known = made
-        .iter()
-        .filter(|handle| rig.files.attr(**handle).is_ok())
-        .count();
-    assert!(known <= 65, "{known} files are known");
+    assert!(made.iter().all(|file| rig.files.attr(*file).is_ok()));
+    let fds = rig.files.export.table.fds();
+    assert!(fds <= 70, "{fds} descriptors");
+}
+
+#[test]
+fn a_table_that_is_not_small_forgets_files_that_are_not_open() {
+    let options = ExportOptions {
+        fds_max: Some(512),
+        ..ExportOptions::new(LAYOUT)
+    };
+    let mut rig = rig_with("names", &options);
+    let open = rig.create("open");
+    rig.files.opened(None, open, true, true).expect("open");
+    let made: Vec<Handle> = (0..1500).map(|i| rig.create(&format!("f{i}"))).collect();
+    assert_eq!(rig.files.attr(open).expect("attr").handle, open);
     assert_eq!(rig.files.attr(made[0]), Err(Access::UnknownHandle));
-    assert_eq!(
-        rig.files
-            .resolve_path(made[0], b"f0")
-            .expect("resolve")
-            .handle,
-        made[0]
-    );
+    let resolved = rig.files.resolve_path(made[0], b"f0").expect("resolve");
+    assert_eq!(resolved.handle, made[0]);
 }
 
 #[test]

@@ -1,0 +1,294 @@
+//! Closes descriptors of files that are not used while the process is short of them, and opens the
+//! files again when they are next used.
+//!
+//! A file that is open at clients first loses the descriptors of its data, then the `O_PATH` one.
+//! Then only its place is kept. The last descriptor stays where nothing else leads to the file: it
+//! has lost its last name, and got no hidden one. The kernel tells an error of write-back to each
+//! descriptor that was there before, and to a later one only if nobody was told. So before the
+//! descriptor that wrote a file is closed, the file's bytes are written back, and an error waits
+//! for the next sync (`untold.rs`).
+
+use super::descriptor::Descriptor;
+use super::export::Export;
+use super::handle_table::Known;
+use super::place::{Dir, Place};
+use super::sys::{self, Done, handle_of, no};
+use super::untold::tells_loss;
+use crate::lock::lock;
+use rustix::fs::{AtFlags, OFlags};
+use rustix::io::retry_on_intr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidegate_forward::{Access, Errno};
+use tidegate_wire::Handle;
+
+/// The part of the descriptors that are closed at once when there are too many.
+const AT_ONCE: usize = 64;
+
+/// How often a call that finds no free descriptor is repeated, and the pause before.
+const SHORT_TRIES: u32 = 200;
+const SHORT_PAUSE: Duration = Duration::from_millis(5);
+
+impl Export {
+    /// Closes descriptors if there are too many. The thread must act for nobody.
+    pub(super) fn make_room(&self) -> Done<()> {
+        let too_many = self.table.too_many();
+        if too_many == 0 {
+            return Ok(());
+        }
+        self.own.act_as_itself()?;
+        self.table.set_short(false);
+        let before = self.table.fds();
+        let wanted = too_many + self.table.fds_max() / AT_ONCE;
+        // Each file gets a second chance once, so two looks find all that can go.
+        for _ in 0..2 {
+            let unused = self.table.unused(wanted);
+            self.begin_to_write_back(&unused);
+            unused.into_iter().for_each(|known| self.let_go(known));
+            if self.table.too_many() == 0 {
+                break;
+            }
+        }
+        if self.table.fds() >= before {
+            self.table.wait_with_room();
+        }
+        if self.table.parked() > 0 {
+            self.tell_full();
+        }
+        Ok(())
+    }
+
+    /// Runs a call that opens a descriptor. If the process has none left, waits until idle ones are
+    /// closed.
+    pub(super) fn with_room<T>(&self, open: impl Fn() -> rustix::io::Result<T>) -> Done<T> {
+        for _ in 0..SHORT_TRIES {
+            match open() {
+                Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                    self.table.set_short(true);
+                    let closed = self.close_some();
+                    if !closed {
+                        std::thread::sleep(SHORT_PAUSE);
+                    }
+                }
+                result => return result.map_err(no),
+            }
+        }
+        Err(ENFILE.into())
+    }
+
+    /// Opens a file of which only the place is kept. Such a file may be elsewhere by now, so what
+    /// is found is compared.
+    pub(super) fn unpark(&self, handle: Handle) -> Done<Option<Arc<Known>>> {
+        let Some(place) = self.table.place(handle) else {
+            return Ok(None);
+        };
+        self.own.act_as_itself()?;
+        match self.reach_place(handle, &place)? {
+            Some(fd) => Ok(Some(self.adopt(fd)?.0)),
+            None => Ok(None),
+        }
+    }
+
+    /// Closes data descriptors of unused files, without a look at their names.
+    fn close_some(&self) -> bool {
+        let close = |known: Arc<Known>| match known.is_open() {
+            true => self.write_back(&known) && close_data(&known),
+            false => self.table.park(known, None),
+        };
+        (0..2).any(|_| {
+            let unused = self.table.unused(AT_ONCE).into_iter();
+            unused.map(close).fold(false, |some, closed| some | closed)
+        })
+    }
+
+    fn let_go(&self, known: Arc<Known>) {
+        if !known.is_open() {
+            let place = self.keeps_place(&known).then(|| self.place_of(&known));
+            self.table.park(known, place.flatten());
+            return;
+        }
+        if !known.data().is_empty() {
+            if self.write_back(&known) {
+                close_data(&known);
+            }
+            return;
+        }
+        if let Some(place) = self.place_of(&known) {
+            self.table.park(known, Some(place));
+        }
+    }
+
+    /// Whether the place of a file that is not open is worth the look: a client that had to say it
+    /// would lose time with each use of a directory.
+    fn keeps_place(&self, known: &Known) -> bool {
+        known.kind == sys::DIRECTORY || self.table.fds_max() < SMALL
+    }
+
+    /// The place of a file, if the file can be found there.
+    fn place_of(&self, known: &Known) -> Option<Place> {
+        let ask = |path: &[u8]| {
+            let stat = sys::stat_at(&self.root.path, path, AtFlags::empty()).ok()?;
+            self.is_ours(&stat).then(|| handle_of(&stat))
+        };
+        if known.is_open() && self.opens.has_hidden_name(known.handle) {
+            let name = super::orphans::hidden_name(known.handle);
+            return Some(Place {
+                dir: None,
+                name: name.into_bytes().into(),
+            });
+        }
+        let path = self.path_of(known).filter(|path| !path.is_empty())?;
+        let found = !known.is_open() || ask(&path) == Some(known.handle);
+        found.then(|| self.places.of(&path, ask)).flatten()
+    }
+
+    /// Has the kernel begin to write back the bytes of all these files.
+    fn begin_to_write_back(&self, unused: &[Arc<Known>]) {
+        let unsynced = unused.iter().filter(|it| it.is_open() && it.is_unsynced());
+        for known in unsynced.filter(|_| self.is_local) {
+            let fd = known.data().write.clone();
+            if let Some(fd) = fd {
+                // An error is found by whoever waits for the end.
+                let _ = sync_pages(&fd, libc::SYNC_FILE_RANGE_WRITE);
+            }
+        }
+    }
+
+    /// Writes back what was written by the file's descriptor. False if the descriptor must stay.
+    fn write_back(&self, known: &Known) -> bool {
+        if !known.is_unsynced() {
+            return true;
+        }
+        if !self.untold.has_room() {
+            return false;
+        }
+        let Some(fd) = known.sync_begins() else {
+            return true;
+        };
+        match self.write_back_by(&fd) {
+            Ok(()) => true,
+            Err(error) if tells_loss(no(error)) => {
+                self.untold.add(known.handle, no(error));
+                true
+            }
+            Err(_) => {
+                known.set_unsynced();
+                false
+            }
+        }
+    }
+
+    fn write_back_by(&self, fd: &Descriptor) -> rustix::io::Result<()> {
+        let pages = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+            | libc::SYNC_FILE_RANGE_WRITE
+            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        if !self.is_local {
+            return retry_on_intr(|| rustix::fs::fdatasync(fd));
+        }
+        retry_on_intr(|| sync_pages(fd, pages))
+    }
+
+    fn reach_place(&self, handle: Handle, place: &Place) -> Done<Option<OwnedFd>> {
+        let found = self.file_at(handle, &self.root.path, &place.path())?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        let name = super::orphans::hidden_name(handle);
+        let hidden = self.file_at(handle, self.opens.orphans(), name.as_bytes())?;
+        if hidden.is_some() {
+            return Ok(hidden);
+        }
+        if let Some(path) = self.opens.moved_to(handle)
+            && let Some(found) = self.file_at(handle, &self.root.path, &path)?
+        {
+            return Ok(Some(found));
+        }
+        let (mut at, mut below) = (place.dir.as_ref(), place.name.to_vec());
+        while let Some(dir) = at {
+            if let Some(found) = self.file_in(handle, dir, &below)? {
+                return Ok(Some(found));
+            }
+            below = [&dir.name, b"/".as_slice(), &below].concat();
+            at = dir.parent.as_ref();
+        }
+        Ok(None)
+    }
+
+    /// The file at a path below a directory that is somewhere else by now.
+    fn file_in(&self, handle: Handle, dir: &Dir, below: &[u8]) -> Done<Option<OwnedFd>> {
+        if let Some(known) = self.table.find(dir.handle) {
+            return self.file_at(handle, &known.path, below);
+        }
+        let Some(path) = self.opens.moved_to(dir.handle) else {
+            return Ok(None);
+        };
+        match self.file_at(dir.handle, &self.root.path, &path)? {
+            Some(dir) => self.file_at(handle, &dir, below),
+            None => Ok(None),
+        }
+    }
+
+    /// The file at a path, if it is that one.
+    fn file_at(&self, handle: Handle, dir: impl AsFd, path: &[u8]) -> Done<Option<OwnedFd>> {
+        match self.open_at(dir, path, OFlags::PATH, 0) {
+            Ok(fd) => {
+                let stat = sys::stat(&fd).map_err(no)?;
+                Ok((handle_of(&stat) == handle).then_some(fd))
+            }
+            Err(Access::Errno(errno)) if ELSEWHERE.contains(&i32::from(errno.0)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn tell_full(&self) {
+        let mut told = lock(&self.told_full);
+        if told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
+            return;
+        }
+        *told = Some(Instant::now());
+        let fds = self.table.fds_max();
+        tracing::warn!(
+            "more files are open than this forwarder has descriptors for ({fds}): those that are \
+             not used are closed and opened again, which takes time; a higher hard limit of open \
+             files helps (ulimit -Hn, LimitNOFILE=)"
+        );
+    }
+}
+
+/// How often the log says that there are too few descriptors.
+const TOLD_EVERY: Duration = Duration::from_secs(3600);
+
+/// The answer where no descriptor became free.
+const ENFILE: Errno = Errno(23);
+
+/// A table with fewer descriptors keeps the place of every file.
+const SMALL: usize = 512;
+
+/// What says that a file is not where it was.
+const ELSEWHERE: [i32; 6] = [
+    libc::ENOENT,
+    libc::ENOTDIR,
+    libc::ESTALE,
+    libc::ELOOP,
+    libc::EXDEV,
+    libc::ENAMETOOLONG,
+];
+
+fn close_data(known: &Known) -> bool {
+    // Descriptors are closed outside the lock.
+    let closed = known.take_idle_data();
+    closed.is_some_and(|data| !data.is_empty())
+}
+
+/// Writes back the pages of a whole file. Tells an error of write-back, as a sync does.
+fn sync_pages(fd: &Descriptor, how: libc::c_uint) -> rustix::io::Result<()> {
+    // SAFETY: the call takes numbers alone, and the descriptor is open.
+    match unsafe { libc::sync_file_range(fd.as_raw_fd(), 0, 0, how) } {
+        0 => Ok(()),
+        _ => Err(
+            rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
+                .unwrap_or(rustix::io::Errno::IO),
+        ),
+    }
+}

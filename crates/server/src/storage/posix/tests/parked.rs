@@ -1,0 +1,185 @@
+//! Files that are open without a descriptor.
+
+use super::*;
+use rustix::fs::OFlags;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A rig with room for few descriptors, and so many open files in `dir/sub`, each with its number
+/// as its bytes.
+fn crowded(name: &str, files: usize) -> (Rig, Vec<Handle>) {
+    let options = ExportOptions {
+        fds_max: Some(16),
+        ..ExportOptions::new(LAYOUT)
+    };
+    let mut rig = rig_with(name, &options);
+    let dir = rig.files.mkdir(None, rig.root, b"dir", 0o755);
+    let dir = dir.expect("room").handle;
+    let sub = rig.files.mkdir(None, dir, b"sub", 0o755);
+    let sub = sub.expect("room").handle;
+    let open = |number: usize| {
+        let name = format!("f{number}");
+        let file = rig.files.create(None, sub, name.as_bytes(), 0o644);
+        let file = file.expect("room").handle;
+        rig.files.opened(None, file, true, true).expect("open");
+        let bytes = bytes(number);
+        let written = rig.files.write_at(file, 0, &bytes);
+        assert_eq!(written, Ok(bytes.len() as u64));
+        file
+    };
+    let files = (0..files).map(open).collect();
+    (rig, files)
+}
+
+fn bytes(number: usize) -> Vec<u8> {
+    format!("the bytes of file {number}").into_bytes()
+}
+
+/// How many of the files have no descriptor.
+fn parked(rig: &Rig) -> usize {
+    rig.files.export.table.parked()
+}
+
+/// Uses so many other files that the table needs the room of all that are idle.
+fn crowd_out(rig: &mut Rig) {
+    static OTHERS: AtomicUsize = AtomicUsize::new(0);
+    for _ in 0..100 {
+        let number = OTHERS.fetch_add(1, Ordering::Relaxed);
+        rig.create(&format!("other{number}"));
+    }
+}
+
+fn reads(rig: &mut Rig, files: &[Handle]) {
+    for (number, file) in files.iter().enumerate() {
+        assert_eq!(
+            rig.files.read_at(*file, 0, 100),
+            Ok(bytes(number)),
+            "{number}"
+        );
+    }
+}
+
+#[test]
+fn open_files_need_no_descriptor_while_they_are_idle() {
+    let (mut rig, files) = crowded("parked", 500);
+    let fds = rig.files.export.table.fds();
+    assert!(fds <= 24, "{fds} descriptors");
+    assert!(parked(&rig) > 450);
+    reads(&mut rig, &files);
+    for (number, file) in files.iter().enumerate() {
+        let attr = rig.files.attr(*file).expect("it is open");
+        assert_eq!(
+            (attr.handle, attr.size),
+            (*file, bytes(number).len() as u64)
+        );
+        assert_eq!(rig.files.fsync(*file, false), Ok(()));
+        rig.files.closed(*file).expect("close");
+    }
+    assert_eq!(parked(&rig), 0);
+}
+
+#[test]
+fn renames_and_removals_by_anybody_lose_no_open_file() {
+    let (mut rig, files) = crowded("parked-moved", 40);
+    crowd_out(&mut rig);
+    let mut other = rig.other_forwarder();
+    let root = other.root().expect("root").handle;
+    let dir = other.lookup(None, root, b"dir").expect("there").handle;
+    let sub = other.lookup(None, dir, b"sub").expect("there").handle;
+    let replace = RenameMode::Replace;
+    other
+        .rename(None, (sub, b"f0"), (root, b"here"), replace)
+        .expect("rename");
+    other.unlink(None, sub, b"f1").expect("unlink");
+    // A directory high above.
+    other
+        .rename(None, (root, b"dir"), (root, b"moved"), replace)
+        .expect("rename");
+    crowd_out(&mut rig);
+    reads(&mut rig, &files);
+    assert_eq!(rig.files.attr(files[1]).expect("open").nlink, 0);
+    assert_eq!(rig.orphans(), 1);
+    crowd_out(&mut rig);
+    assert!(parked(&rig) > 30);
+    reads(&mut rig, &files);
+    // By this forwarder.
+    rig.files.unlink(None, rig.root, b"here").expect("unlink");
+    crowd_out(&mut rig);
+    reads(&mut rig, &files);
+    for file in files {
+        rig.files.closed(file).expect("close");
+    }
+    assert_eq!(rig.orphans(), 0);
+}
+
+#[test]
+fn the_last_way_to_a_file_is_never_closed() {
+    let (mut rig, files) = crowded("parked-last", 4);
+    crowd_out(&mut rig);
+    reads(&mut rig, &files);
+    // Beside the forwarders, so that there is no hidden name.
+    std::fs::remove_file(rig.path("dir/sub/f3")).expect("there");
+    for _ in 0..4 {
+        crowd_out(&mut rig);
+    }
+    assert_eq!(parked(&rig), 3);
+    reads(&mut rig, &files);
+}
+
+#[test]
+fn another_file_under_the_name_is_not_taken_for_it() {
+    let (mut rig, files) = crowded("parked-other", 2);
+    crowd_out(&mut rig);
+    assert_eq!(parked(&rig), 2);
+    std::fs::rename(rig.path("dir/sub/f0"), rig.path("dir/sub/f1")).expect("there");
+    assert_eq!(
+        rig.files.read_at(files[1], 0, 100),
+        Err(Access::UnknownHandle)
+    );
+    assert_eq!(
+        rig.files.read_at(files[0], 0, 100),
+        Err(Access::UnknownHandle)
+    );
+    // The client says where it is.
+    assert!(rig.files.resolve_path(files[0], b"dir/sub/f1").is_ok());
+    assert_eq!(rig.files.read_at(files[0], 0, 100), Ok(bytes(0)));
+}
+
+#[test]
+fn an_error_that_a_closed_descriptor_was_told_is_told_by_the_next_sync() {
+    let (mut rig, files) = crowded("parked-error", 1);
+    crowd_out(&mut rig);
+    rig.files.export.untold.add(files[0], errno(5));
+    assert_eq!(parked(&rig), 1);
+    assert_eq!(rig.files.fsync(files[0], false), Err(errno(5)));
+    assert_eq!(rig.files.fsync(files[0], false), Ok(()));
+}
+
+#[test]
+fn a_seat_that_goes_to_another_forwarder_takes_its_files_along() {
+    let (mut rig, files) = crowded("parked-seat", 50);
+    crowd_out(&mut rig);
+    (0..LAYOUT.seats).for_each(|seat| rig.files.seat_released(seat));
+    assert_eq!(parked(&rig), 0);
+    let path = b"dir/sub/f0";
+    assert!(rig.files.resolve_path(files[0], path).is_ok());
+    assert!(rig.files.read_at(files[0], 0, 9).is_ok());
+}
+
+#[test]
+fn a_call_that_finds_no_descriptor_waits_for_one() {
+    let rig = rig("short");
+    let tries = std::cell::Cell::new(0);
+    let opened = rig.files.export.with_room(|| {
+        tries.set(tries.get() + 1);
+        match tries.get() {
+            ..3 => Err(rustix::io::Errno::MFILE),
+            _ => rustix::fs::open("/", OFlags::PATH, rustix::fs::Mode::empty()),
+        }
+    });
+    assert!(opened.is_ok() && tries.get() == 3);
+    let never = rig
+        .files
+        .export
+        .with_room(|| Err::<(), _>(rustix::io::Errno::MFILE));
+    assert_eq!(never, Err(errno(23)));
+}
