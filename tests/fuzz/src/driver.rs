@@ -381,11 +381,14 @@ impl<'s> Connection<'s> {
             return self.write(draw.some_bytes());
         };
         let answer = accepted.answer.to_bytes();
-        if draw.one_in(8) {
-            let (answer, _) = changed(draw, &answer);
-            return self.write(&answer);
-        }
+        let (answer, differs) = match draw.one_in(8) {
+            true => changed(draw, &answer),
+            false => (answer, false),
+        };
         self.write(&answer)?;
+        if differs {
+            return Ok(());
+        }
         match accepted.channel {
             Ok(channel) => self.channel = Some(channel),
             Err(confirmation) => {
