@@ -86,6 +86,17 @@ struct Queue {
     closed: bool,
 }
 
+impl Queue {
+    /// Lets more of a user's jobs run if those that do take long. Every thread that takes a job
+    /// looks, because there may be none that has nothing to do.
+    fn look_after_stuck(&mut self) {
+        if self.jobs.holds_back() && self.watched.elapsed() >= STUCK {
+            self.watched = Instant::now();
+            self.jobs.widen_stuck();
+        }
+    }
+}
+
 impl ThreadPool {
     /// Starts the threads. Each works on a clone of `files`. Fails if a thread cannot be started.
     pub fn new(
@@ -304,16 +315,13 @@ impl Shared {
         if let Some((asker, slept)) = before {
             queue.jobs.ended(asker, slept);
         }
-        let (mut known, mut looked) = (open + 1, false);
+        queue.look_after_stuck();
+        // This thread takes one of the jobs that may run since, others the further ones.
+        (open + 1..queue.jobs.open()).for_each(|_| self.ready.notify_one());
+        let mut looked = false;
         loop {
-            let open = queue.jobs.open();
             let next = queue.jobs.take();
             self.open.store(queue.jobs.open(), Ordering::Relaxed);
-            // This thread takes one of the jobs that may run since, another thread the second.
-            if open > known {
-                self.ready.notify_one();
-            }
-            known = usize::MAX;
             match next {
                 Some(next) => return Some(next),
                 None if queue.closed => return None,
@@ -340,10 +348,7 @@ impl Shared {
         let waited = self.ready.wait_timeout(queue, STUCK);
         let (mut queue, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
         queue.watching = false;
-        if queue.watched.elapsed() >= STUCK {
-            queue.watched = Instant::now();
-            queue.jobs.widen_stuck();
-        }
+        queue.look_after_stuck();
         // If this thread takes one of the jobs, another one watches.
         let others = match queue.jobs.open() {
             0 => 0,
