@@ -23,7 +23,7 @@ class Site:
         self.count, self.data, self.mount = count, work.folder("data"), work / "mnt"
         self.addresses = f"unix:{work / 'socket'}", f"tcp:127.0.0.1:{free_port()}"
         self.forwarder = Forwarder(work, "forwarder", export=self.data, listen=self.addresses, insecure=True,
-                                   sessions_max=count + count // 8 + 20, sessions_of_user_max=count + 10, hello_ms=120000,
+                                   sessions_max=count + count // 7 + 30, sessions_of_user_max=count + 10, hello_ms=120000,
                                    stall_ms=120000)
         assert "room for" not in self.forwarder.log.read_text(), "something is too low"
         self.client = work.toml("client.toml", forwarders=self.addresses[:1])

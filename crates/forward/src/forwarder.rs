@@ -96,9 +96,9 @@ pub struct Forwarder {
     applications: Applications,
     shares: EffectiveShares,
     counters: Counters,
-    told: TextsTold,
-    /// When the log may next tell of a refused caller.
-    tells_refused: Time,
+    texts_told: TextsTold,
+    /// What the log has said about refusals.
+    refusals: holdings::Refusals,
     /// Facts about outstanding requests, by their number; empty unless the host records requests.
     noted: Vec<Noted>,
     recorded: Option<Recorded>,
@@ -187,8 +187,8 @@ impl Forwarder {
             applications: Applications::default(),
             shares,
             counters: Counters::default(),
-            told: TextsTold::default(),
-            tells_refused: Time(0),
+            texts_told: TextsTold::default(),
+            refusals: holdings::Refusals::default(),
             noted: Vec::new(),
             recorded: None,
             storage: None,

@@ -4,7 +4,7 @@
 //! a file. While the host executes the last close, new opens of the file wait. An open that the
 //! host is executing counts as an open.
 
-use super::holdings::OPENS_OF_USER_MAX;
+use super::holdings::OPENS;
 use super::receive::Key;
 use super::{Forwarder, Running};
 use crate::host::Job;
@@ -75,7 +75,11 @@ impl Forwarder {
         let client = pending.client;
         let own = self.opens.count(client);
         let count = |client| self.opens.count(client);
-        if own >= OPENS_MAX || !self.may_have_more(client, own, OPENS_OF_USER_MAX, count) {
+        let may = self.may_have_more(client, own, OPENS, count);
+        if own >= OPENS_MAX || !may {
+            if !may {
+                self.has_all_of(client, "open files", OPENS, "ENFILE");
+            }
             return self.answer(key, Err(Status::Errno(ENFILE)));
         }
         let file = self.opens.files.entry(handle).or_default();

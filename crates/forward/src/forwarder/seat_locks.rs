@@ -2,7 +2,7 @@
 //! wait, and which clients the seat's table marks as holders.
 
 use super::Forwarder;
-use super::holdings::LOCKS_OF_USER_MAX;
+use super::holdings::LOCKS;
 use super::receive::{Dispatch, Key};
 use crate::advisory_locks::{Asked, Owner};
 use crate::back_end_files::Errno;
@@ -78,7 +78,8 @@ impl Forwarder {
         }
         let own = self.locks.count(client);
         let count = |client| self.locks.count(client);
-        if !release && !self.may_have_more(client, own, LOCKS_OF_USER_MAX, count) {
+        if !release && !self.may_have_more(client, own, LOCKS, count) {
+            self.has_all_of(client, "locks", LOCKS, "ENOLCK");
             return self.answer(key, Err(Status::Errno(Errno::ENOLCK.0)));
         }
         if self.seats[seat].in_grace() && !reclaim && !release {

@@ -11,7 +11,7 @@ use crate::back_end_files::Errno;
 use crate::host::{ConnId, GOODBYE, NOT_JOINED, Output, SESSION_OVER};
 use crate::peer::Peer;
 use crate::printable::Printable;
-use crate::reply_table::{CLIENTS_MAX, REPLY_SLOTS};
+use crate::reply_table::REPLY_SLOTS;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -46,7 +46,7 @@ pub(super) struct Client {
     pub(super) id: u64,
     pub(super) conn: Option<ConnId>,
     /// Further connections of its session. They open after the first one and end with it.
-    joined: Vec<ConnId>,
+    pub(super) joined: Vec<ConnId>,
     incarnation: u64,
     pub(super) name: Box<[u8]>,
     /// What it may do, from when it made the session's first connection.
@@ -215,10 +215,10 @@ impl Forwarder {
             }
             // What it opened for users for whom it does not act any more is judged anew.
             Some(client) => client.ended || client.standing.limits != standing.limits,
-            None if !self.has_room_for(&standing) => {
-                return self.refuse(conn, request, EUSERS, "too many sessions");
-            }
-            None => true,
+            None => match self.room_for(&standing) {
+                Ok(()) => true,
+                Err(reason) => return self.refuse(conn, request, EUSERS, reason),
+            },
         };
         let before = self.clients.get(&hello.client);
         if let Some(older) = before.and_then(|client| client.conn) {
@@ -291,48 +291,10 @@ impl Forwarder {
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
     }
 
-    /// Whether a session may have one more connection. One user who is not trusted, and one node
-    /// with limits, has a quarter of the further connections.
-    fn has_room_to_join(&self, peer: &Standing) -> bool {
-        let max = self.config.joined_max as usize;
-        let his = || {
-            let same = |it: &&Client| it.standing.shares_with(peer);
-            let his = self.clients.values().filter(same);
-            his.map(|it| it.joined.len()).sum::<usize>()
-        };
-        self.joined < max && (peer.has_reserve() || his() < (max / 4).max(1))
-    }
-
     /// Refuses a further connection. The session goes on without it.
     fn not_joined(&mut self, conn: ConnId, request: &Request, errno: u16) {
         self.greet(conn, request, Err(Status::Errno(errno)));
         self.close(conn, NOT_JOINED);
-    }
-
-    /// Whether one more session may begin. One user has a part of them, and all users leave some to
-    /// those that have the reserve.
-    fn has_room_for(&self, standing: &Standing) -> bool {
-        // A seat's table has no room for more.
-        let max = (self.config.sessions_max as usize).min(CLIENTS_MAX);
-        if standing.has_reserve() {
-            return self.clients.len() < max;
-        }
-        let of_user_max = match self.config.sessions_of_user_max as usize {
-            0 => (max / 4).max(1),
-            of_user_max => of_user_max,
-        };
-        let clients = self
-            .clients
-            .values()
-            .filter(|client| !client.standing.has_reserve());
-        let (all, own) = clients.fold((0, 0), |(all, own), client| {
-            (
-                all + 1,
-                own + usize::from(client.standing.is_same_holder(standing)),
-            )
-        });
-        let reserve = max / 16;
-        own < of_user_max && all < max - reserve && self.clients.len() < max
     }
 
     /// Why no client may say this hello now.

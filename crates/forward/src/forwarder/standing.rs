@@ -74,27 +74,39 @@ impl Standing {
         caller.is_some().then_some(()).ok_or(uid)
     }
 
-    /// Whether room is kept for it that other users cannot take. None is for a mount with limits,
-    /// whose node may be a thief's.
+    /// Whether room is kept for it that neither users nor mounts with limits can take, whose node
+    /// may be a thief's.
     pub(super) fn has_reserve(&self) -> bool {
         self.trusted && self.limits.is_none() || self.administers
     }
 
-    /// Whether its sessions and those of the other are one user's, or one node's with limits.
-    pub(super) fn is_same_holder(&self, other: &Standing) -> bool {
-        self.user.uid == other.user.uid && self.secret == other.secret
+    /// Whether it is a mount with limits. What such mounts have counts for their node.
+    pub(super) fn is_node(&self) -> bool {
+        self.secret.is_some()
     }
 
-    /// Whether both share what one user may have.
+    /// Whether its sessions and those of the other are one user's, or those of one node, which is
+    /// the name of a secret: whom a node's hello names is its own choice.
+    pub(super) fn is_same_holder(&self, other: &Standing) -> bool {
+        match (&self.secret, &other.secret) {
+            (None, None) => self.user.uid == other.user.uid,
+            (one, other) => one == other,
+        }
+    }
+
+    /// Whether both share what one holder may have.
     pub(super) fn shares_with(&self, other: &Standing) -> bool {
-        self.is_of(other) && self.is_same_holder(other)
+        self.power() == other.power() && self.is_same_holder(other)
+    }
+
+    fn power(&self) -> (bool, bool, bool) {
+        (self.trusted, self.administers, self.reaches_files)
     }
 
     /// Whether a client that had this standing can be one that has the other: the same user with
     /// the same power, whatever became of his groups.
     pub(super) fn is_of(&self, other: &Standing) -> bool {
-        let power = |it: &Standing| (it.trusted, it.administers, it.reaches_files);
-        self.user.uid == other.user.uid && power(self) == power(other)
+        self.user.uid == other.user.uid && self.power() == other.power()
     }
 }
 
@@ -177,8 +189,8 @@ impl Forwarder {
             return;
         };
         state.refused_callers += 1;
-        if state.refused_callers == 1 && self.now >= self.tells_refused {
-            self.tells_refused = self.now + REFUSED_NS;
+        if state.refused_callers == 1 && self.now >= self.refusals.tells_callers {
+            self.refusals.tells_callers = self.now + REFUSED_NS;
             let name = Printable(&state.name);
             let text = format!(
                 "client {name} asks for user {uid}, for whom its secret does not act; refused"

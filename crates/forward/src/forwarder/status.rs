@@ -117,17 +117,20 @@ impl Forwarder {
             return self.status_for(None);
         }
         let now = self.now;
-        self.told.0.retain(|(_, at, _)| now.since(*at) < SAME_NS);
-        let mut told = self.told.0.iter();
-        if let Some((_, _, text)) = told.find(|(of, _, _)| of.is_same_holder(standing)) {
+        self.texts_told
+            .0
+            .retain(|(_, at, _)| now.since(*at) < SAME_NS);
+        let mut told = self.texts_told.0.iter();
+        let same = |of: &Standing| of.is_same_holder(standing) && of.user.uid == standing.user.uid;
+        if let Some((_, _, text)) = told.find(|(of, _, _)| same(of)) {
             return text.clone();
         }
         let asker = standing.clone();
         let text = self.status_for(Some(&asker));
-        if self.told.0.len() >= TOLD_MAX {
-            self.told.0.remove(0);
+        if self.texts_told.0.len() >= TOLD_MAX {
+            self.texts_told.0.remove(0);
         }
-        self.told.0.push((asker, now, text.clone()));
+        self.texts_told.0.push((asker, now, text.clone()));
         text
     }
 

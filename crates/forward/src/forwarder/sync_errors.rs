@@ -10,6 +10,7 @@
 //! the same number, and is told again.
 
 use super::Forwarder;
+use super::holdings::Bound;
 use super::ill::is_away;
 use super::receive::{Key, Pending};
 use crate::back_end_files::Errno;
@@ -20,8 +21,11 @@ use tidegate_wire::{Handle, Op, Outcome, Status};
 /// client itself remembers. Beyond it the forwarder forgets the file that was written first.
 const WROTE_MAX: u32 = 1 << 16;
 
-/// Such files of all clients of one user, if he is not trusted; as many as he may have open.
-const WROTE_OF_USER_MAX: u32 = 1 << 17;
+/// Such files of all clients of one holder; as many as a user may have open.
+const WROTE: Bound = Bound {
+    of_user: 1 << 17,
+    of_node: 1 << 17,
+};
 
 /// The most fsyncs that have told one client of errors, as far as the forwarder remembers them. The
 /// client repeats those alone that it was waiting for, which are fewer.
@@ -126,7 +130,7 @@ impl Forwarder {
         }
         let of = |id| self.clients.get(&id).map_or(0, |it| it.unsynced.written());
         let own = of(id);
-        let full = own >= WROTE_MAX || !self.may_have_more(id, own, WROTE_OF_USER_MAX, of);
+        let full = own >= WROTE_MAX || !self.may_have_more(id, own, WROTE, of);
         let client = self.clients.get_mut(&id).expect("it was there");
         if full
             && let Some(first) = client.unsynced.wrote.pop_first()

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::back_end_files::Errno;
-use tidegate_wire::{Caller, Grant, Limits, NOBODY, Role};
+use crate::forwarder::holdings::LOCKS;
+use tidegate_wire::{Caller, Grant, Limits, Lock, LockFamily, LockKind, NOBODY, Role};
 
 fn mount(limits: Limits) -> Peer {
     Peer {
@@ -112,6 +113,120 @@ fn no_room_is_kept_for_a_mount_with_limits() {
     }
     assert!(refused(&mut host, 17, mount_of("cn9", limits("1000-1999"))));
     Tester::new(&mut host, 18);
+}
+
+/// Whether a session begins by a secret of a name, with a hello of a user.
+fn begins(host: &mut Host, id: u64, node: &str, uid: u32) -> bool {
+    let conn = host.connect(mount_of(node, limits("1000-1999")));
+    let hello = Hello {
+        uid,
+        ..hello(id, 1)
+    };
+    host.receive(conn, plain(1, Op::Hello(hello)), &[]);
+    host.reply().result.is_ok()
+}
+
+#[test]
+fn a_node_has_no_more_room_for_hellos_of_many_users() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    (config.sessions_max, config.sessions_of_user_max) = (16, 2);
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    let begun = (1..=8).filter(|id| begins(&mut host, *id, "cn1", 1000 + *id as u32));
+    assert_eq!(begun.count(), 4, "a quarter: a node has many users");
+    let mut other = Tester::of(&mut host, 20, mount_of("cn2", limits("1000-1999")));
+    let told = |host: &Host| {
+        let about = "the mounts with the secret cn1 have all sessions";
+        host.logs.iter().filter(|it| it.contains(about)).count()
+    };
+    assert_eq!(told(&host), 1, "{:?}", host.logs);
+    other.call(&mut host, Op::Ping).expect("it is served");
+}
+
+#[test]
+fn users_leave_room_for_nodes() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    (config.sessions_max, config.sessions_of_user_max) = (16, 16);
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    for id in 1..=14 {
+        Tester::of(&mut host, id, peer(1000 + id as u32));
+    }
+    let conn = host.connect(peer(1099));
+    host.receive(conn, plain(1, Op::Hello(hello(15, 1))), &[]);
+    assert_eq!(errno(host.reply().result), 87);
+    assert!(begins(&mut host, 16, "cn1", 1000));
+    assert!(!begins(&mut host, 17, "cn2", 1000), "the rest is root's");
+    Tester::new(&mut host, 18);
+}
+
+#[test]
+fn a_node_has_the_locks_of_a_mount_whoever_its_sessions_are() {
+    let mut world = World::new();
+    let mut config = world.config(0, 1);
+    config.sessions_max = 100;
+    let mut host = Host::new(&world, config);
+    host.give_seat(&mut world, 0);
+    let mut owner = Tester::new(&mut host, 1);
+    let files: Vec<Handle> = (0..64)
+        .map(|number| owner.create(&mut host, &std::format!("file{number}")))
+        .collect();
+    let session = |host: &mut Host, id: u64, node: &str| {
+        let anonymous = tidegate_wire::Anonymous {
+            anonuid: 3000 + id as u32,
+            anongid: 3000,
+        };
+        let limits = Limits {
+            root_squash: Some(anonymous),
+            ..Limits::default()
+        };
+        let mut tester = Tester::of(host, id, mount_of(node, limits));
+        for (number, handle) in files.iter().enumerate() {
+            tester.find(host, &std::format!("file{number}"));
+            let op = Op::Open {
+                handle: *handle,
+                open: 1,
+                read: true,
+                write: false,
+            };
+            tester.call(host, op).expect("everybody may read it");
+        }
+        tester
+    };
+    let lock = |tester: &mut Tester, host: &mut Host, n: u64| {
+        let lock = Lock {
+            family: LockFamily::Range,
+            kind: LockKind::Shared,
+            owner: 1,
+            pid: 1,
+            start: 2 * n,
+            end: 2 * n,
+        };
+        let op = Op::SetLock {
+            handle: files[n as usize % files.len()],
+            lock,
+            wait: false,
+            reclaim: false,
+        };
+        tester.call(host, op)
+    };
+    let mut granted = 0;
+    for id in [7, 8] {
+        let mut one = session(&mut host, id, "cn1");
+        let locked = (0..60_000).take_while(|n| lock(&mut one, &mut host, *n).is_ok());
+        granted += locked.count();
+    }
+    let of_node = LOCKS.of_node as usize;
+    assert!((of_node..of_node + 128).contains(&granted), "{granted}");
+    let told = host
+        .logs
+        .iter()
+        .filter(|it| it.contains("cn1 have all locks"));
+    assert_eq!(told.count(), 1, "{:?}", host.logs);
+    let mut other = session(&mut host, 9, "cn2");
+    assert_eq!(lock(&mut other, &mut host, 0), Ok(Outcome::Done));
 }
 
 #[test]

@@ -113,11 +113,11 @@ fn a_ticket_gives_what_its_user_has_and_nothing_of_its_givers() {
 fn an_operator_finds_room_where_users_have_taken_all_of_theirs() {
     let mut world = World::new();
     let mut config = world.config(0, 1);
-    (config.sessions_max, config.sessions_of_user_max) = (16, 15);
+    (config.sessions_max, config.sessions_of_user_max) = (16, 14);
     let mut host = Host::new(&world, config);
     host.give_seat(&mut world, 0);
     // As the user whom an operator is towards files, of whom there may be many.
-    for id in 1..=15 {
+    for id in 1..=14 {
         Tester::of(&mut host, id, peer(65_534));
     }
     let conn = host.connect(peer(65_534));

@@ -155,8 +155,11 @@ keys! {
         sessions_max: u32 = or(4096).range(1, CLIENTS_MAX as u64);
 
         /// Clients of one user at once; one more of his is refused with EUSERS. 0: a quarter of
-        /// `sessions_max`. It is not for root's clients and those that prove the role site, mount
-        /// or operator, to which a sixteenth of `sessions_max` is left besides
+        /// `sessions_max`. The mounts whose secrets have limits and the same name have as many
+        /// together, and a quarter of `sessions_max` at least ([Limits of a
+        /// mount](#limits-of-a-mount)); a sixteenth of `sessions_max` is left to such mounts. It is
+        /// not for root's clients and those that prove the role site, operator, or mount without
+        /// limits, to which a sixteenth is left besides
         sessions_of_user_max: u32 = or(0).range(0, CLIENTS_MAX as u64);
 
         /// How long open files and locks of a client outlive its last word. An idle client says
