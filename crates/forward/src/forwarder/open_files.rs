@@ -148,7 +148,7 @@ impl Forwarder {
             self.seats.entry(seat).hold(client, false);
             let last = !self.opens.has(client, handle);
             if last && let Some(client) = self.clients.get_mut(&client) {
-                client.unsynced.forget(handle);
+                client.unsynced.settle(handle);
             }
             let checked = self
                 .clients

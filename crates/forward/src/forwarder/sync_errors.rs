@@ -10,15 +10,16 @@
 //! the same number, and is told again.
 
 use super::Forwarder;
-use super::holdings::Bound;
+use super::holdings::{Bound, STEP};
 use super::ill::is_away;
 use super::receive::{Key, Pending};
 use crate::back_end_files::Errno;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use tidegate_wire::{Handle, Op, Outcome, Status};
 
 /// The most files that one client has written, as far as the forwarder remembers them: as many as a
-/// client itself remembers. Beyond it the forwarder forgets the file that was written first.
+/// client itself remembers. Beyond it the forwarder forgets the eighth that was written first.
 const WROTE_MAX: u32 = 1 << 16;
 
 /// Such files of all clients of one holder; as many as a user may have open.
@@ -26,6 +27,11 @@ const WROTE: Bound = Bound {
     of_user: 1 << 17,
     of_node: 1 << 17,
 };
+
+/// Such files of all clients, about 50 bytes each; a client may have `STEP` more before they are
+/// counted. Beyond it the forwarder forgets files of the client that has the most: a file whose
+/// opens and names end at other seats is never heard of again.
+const WROTE_OF_ALL_MAX: u32 = if cfg!(test) { 1 << 11 } else { 1 << 20 };
 
 /// The most fsyncs that have told one client of errors, as far as the forwarder remembers them. The
 /// client repeats those alone that it was waiting for, which are fewer.
@@ -35,11 +41,11 @@ const TOLD_MAX: usize = 4096;
 #[derive(Default)]
 pub(super) struct Unsynced {
     /// Errors of which the client's next fsync of the file tells. It has the file open here, or the
-    /// file is in `wrote`; so their bounds are that of the errors.
+    /// file is in `wrote`; so there are no more than the client may have opens, and `WROTE_MAX`.
     owed: BTreeMap<Handle, Errno>,
     wrote: Wrote,
     /// The fsyncs that have told of an error, by number: file and error.
-    told: BTreeMap<u64, (Handle, Errno)>,
+    tellers: BTreeMap<u64, (Handle, Errno)>,
 }
 
 /// Files that a client has written through seats other than their own since its last fsync of them.
@@ -47,7 +53,6 @@ pub(super) struct Unsynced {
 struct Wrote {
     /// By file, a number that grows.
     files: BTreeMap<Handle, u64>,
-    by_number: BTreeMap<u64, Handle>,
     last: u64,
 }
 
@@ -55,19 +60,20 @@ impl Wrote {
     fn insert(&mut self, handle: Handle) {
         self.last += 1;
         self.files.insert(handle, self.last);
-        self.by_number.insert(self.last, handle);
     }
 
-    fn remove(&mut self, handle: Handle) {
-        if let Some(number) = self.files.remove(&handle) {
-            self.by_number.remove(&number);
+    /// Forgets the eighth that was written first, one file at least. An eighth, because it looks at
+    /// all of them.
+    fn forget_first(&mut self) -> Vec<Handle> {
+        let mut numbers: Vec<u64> = self.files.values().copied().collect();
+        if numbers.is_empty() {
+            return Vec::new();
         }
-    }
-
-    fn pop_first(&mut self) -> Option<Handle> {
-        let (_, handle) = self.by_number.pop_first()?;
-        self.files.remove(&handle);
-        Some(handle)
+        let last = numbers.len() / 8;
+        let last = *numbers.select_nth_unstable(last).1;
+        let of_first = |_: &Handle, number: &mut u64| *number <= last;
+        let first = self.files.extract_if(.., of_first);
+        first.map(|(handle, _)| handle).collect()
     }
 }
 
@@ -76,18 +82,18 @@ impl Unsynced {
         self.owed.insert(handle, errno);
     }
 
-    fn told(&mut self, handle: Handle, request: u64, errno: Errno) {
+    fn has_told(&mut self, handle: Handle, request: u64, errno: Errno) {
         self.settle(handle);
-        if self.told.len() >= TOLD_MAX {
-            self.told.pop_first();
+        if self.tellers.len() >= TOLD_MAX {
+            self.tellers.pop_first();
         }
-        self.told.insert(request, (handle, errno));
+        self.tellers.insert(request, (handle, errno));
     }
 
     /// What a request has told that this one repeats.
     fn repeated(&self, handle: Handle, request: u64) -> Option<Errno> {
-        let told = self.told.get(&request);
-        told.filter(|told| told.0 == handle).map(|told| told.1)
+        let (file, errno) = self.tellers.get(&request)?;
+        (*file == handle).then_some(*errno)
     }
 
     fn has_written(&self, handle: Handle) -> bool {
@@ -98,15 +104,11 @@ impl Unsynced {
         self.wrote.files.len() as u32
     }
 
-    /// The client was told of all that it can be told of the file.
-    fn settle(&mut self, handle: Handle) -> Option<Errno> {
-        self.wrote.remove(handle);
+    /// The client was told of all that it can be told of the file, or has no open of it here any
+    /// more. Returns what it was owed.
+    pub(super) fn settle(&mut self, handle: Handle) -> Option<Errno> {
+        self.wrote.files.remove(&handle);
         self.owed.remove(&handle)
-    }
-
-    /// The client has no open of the file here any more.
-    pub(super) fn forget(&mut self, handle: Handle) {
-        self.settle(handle);
     }
 }
 
@@ -120,7 +122,7 @@ impl Forwarder {
         }
     }
 
-    /// Keeps in mind that a client has written a file, and perhaps forgets another file for it.
+    /// Keeps in mind that a client has written a file, and perhaps forgets others for it.
     fn remember(&mut self, id: u64, handle: Handle) {
         let Some(client) = self.clients.get(&id) else {
             return;
@@ -130,15 +132,38 @@ impl Forwarder {
         }
         let of = |id| self.clients.get(&id).map_or(0, |it| it.unsynced.written());
         let own = of(id);
-        let full = own >= WROTE_MAX || !self.may_have_more(id, own, WROTE, of);
-        let client = self.clients.get_mut(&id).expect("it was there");
-        if full
-            && let Some(first) = client.unsynced.wrote.pop_first()
-            && !self.opens.has(id, first)
-        {
-            client.unsynced.owed.remove(&first);
+        if own >= WROTE_MAX || !self.may_have_more(id, own, WROTE, of) {
+            self.forget_first(id);
         }
+        if own > 0 && own.is_multiple_of(STEP) {
+            self.make_room();
+        }
+        let client = self.clients.get_mut(&id).expect("it was there");
         client.unsynced.wrote.insert(handle);
+    }
+
+    /// Keeps what is remembered of all clients within its bound.
+    fn make_room(&mut self) {
+        let written = self.clients.values().map(|it| it.unsynced.written());
+        let mut all: u32 = written.sum();
+        while all >= WROTE_OF_ALL_MAX {
+            let clients = self.clients.iter();
+            let most = clients.max_by_key(|(_, it)| it.unsynced.written());
+            let id = *most.expect("somebody has written").0;
+            all -= self.forget_first(id);
+        }
+    }
+
+    /// Forgets files that a client has written first, and says how many.
+    fn forget_first(&mut self, id: u64) -> u32 {
+        let unsynced = &mut self.clients.get_mut(&id).expect("it is there").unsynced;
+        let first = unsynced.wrote.forget_first();
+        for handle in &first {
+            if !self.opens.has(id, *handle) {
+                unsynced.owed.remove(handle);
+            }
+        }
+        first.len() as u32
     }
 
     /// The result of an fsync for its client. An error that the client cannot be told now, because
@@ -161,13 +186,13 @@ impl Forwarder {
         }
         let client = self.clients.get(&pending.client);
         let client = client.expect("its client has state");
-        let told = !pending.answered_early && client.replies_on(pending.conn).is_some();
+        let hears = !pending.answered_early && client.replies_on(pending.conn).is_some();
         if result.is_ok()
             && let Some(errno) = client.unsynced.repeated(handle, pending.id)
         {
             return Err(Status::Errno(errno.0));
         }
-        let untold = failed.filter(|errno| !told && !is_away(*errno));
+        let untold = failed.filter(|errno| !hears && !is_away(*errno));
         if untold.is_some() && !self.opens.has(pending.client, handle) {
             self.remember(pending.client, handle);
         }
@@ -176,10 +201,12 @@ impl Forwarder {
         match failed {
             Some(errno) if untold.is_some() => unsynced.owe(handle, errno),
             // What the kernel says now stands for all that it has said before.
-            Some(errno) if told && tells_loss(errno) => unsynced.told(handle, pending.id, errno),
-            None if told && result.is_ok() => {
+            Some(errno) if hears && tells_loss(errno) => {
+                unsynced.has_told(handle, pending.id, errno);
+            }
+            None if hears && result.is_ok() => {
                 if let Some(errno) = unsynced.settle(handle) {
-                    unsynced.told(handle, pending.id, errno);
+                    unsynced.has_told(handle, pending.id, errno);
                     return Err(Status::Errno(errno.0));
                 }
             }
@@ -189,10 +216,10 @@ impl Forwarder {
     }
 
     /// Owes an error to all clients but the one whose fsync it has ended.
-    fn owe_others(&mut self, told: u64, handle: Handle, errno: Errno) {
+    fn owe_others(&mut self, caller: u64, handle: Handle, errno: Errno) {
         for (id, client) in &mut self.clients {
             let concerned = || self.opens.has(*id, handle) || client.unsynced.has_written(handle);
-            if *id != told && !client.ended && concerned() {
+            if *id != caller && !client.ended && concerned() {
                 client.unsynced.owe(handle, errno);
             }
         }
@@ -210,16 +237,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_that_was_written_first_is_forgotten_first() {
+    fn the_files_that_were_written_first_are_forgotten_first() {
         let mut wrote = Wrote::default();
         let file = |inode| Handle { inode, birth: 0 };
-        for inode in [7, 3, 5, 1] {
+        for inode in (0..9).map(|n| n * 7 % 9) {
             wrote.insert(file(inode));
         }
-        wrote.remove(file(3));
-        for inode in [7, 5, 1] {
-            assert_eq!(wrote.pop_first(), Some(file(inode)));
+        wrote.files.remove(&file(7));
+        assert_eq!(wrote.forget_first(), [file(0), file(5)]);
+        for inode in [3, 1, 8, 6, 4, 2] {
+            assert_eq!(wrote.forget_first(), [file(inode)]);
         }
-        assert_eq!((wrote.pop_first(), wrote.files.len()), (None, 0));
+        assert_eq!(wrote.forget_first(), []);
     }
 }

@@ -177,3 +177,33 @@ fn a_client_that_has_written_many_files_is_told_of_those_it_has_written() {
         assert_eq!(one.call(&mut host, fsync(*file)), Ok(Outcome::Done));
     }
 }
+
+#[test]
+fn of_all_that_clients_have_written_whoever_has_the_most_loses_some() {
+    // The bound of all clients is 2048 in tests.
+    const FILES: usize = 1500;
+    let (mut host, mut many, _) = world();
+    let [mut few, mut other] = [2, 3].map(|id| Tester::new(&mut host, id));
+    let layout = World::new().config(0, 2).layout;
+    let files: Vec<Handle> = (0..2 * FILES + 200)
+        .map(|number| many.create(&mut host, &std::format!("many{number}")))
+        .filter(|file| layout.seat_of_file(*file) == 0)
+        .take(FILES)
+        .collect();
+    assert_eq!(files.len(), FILES);
+    let writes = |tester: &mut Tester, host: &mut Host, files: &[Handle]| {
+        for file in files {
+            let written = tester.call_with(host, write(*file, 4096, 1), b"x").0;
+            assert_eq!(written, Ok(Outcome::Written { len: 1 }));
+        }
+    };
+    writes(&mut many, &mut host, &files);
+    writes(&mut few, &mut host, &files[..600]);
+    let first = files[0];
+    fails(&mut host, &mut other, first, Errno::EIO);
+    assert_eq!(many.call(&mut host, fsync(first)), Ok(Outcome::Done));
+    assert_eq!(errno(few.call(&mut host, fsync(first))), Errno::EIO.0);
+    let last = files[FILES - 1];
+    fails(&mut host, &mut other, last, Errno::EIO);
+    assert_eq!(errno(many.call(&mut host, fsync(last))), Errno::EIO.0);
+}
