@@ -52,13 +52,30 @@ impl Ticket {
     pub(crate) fn take(mount: &Path, place: Option<fn(OwnedFd) -> OwnedFd>) -> io::Result<Ticket> {
         let bytes = asked::<TICKET_LEN>(mount, TICKET, place);
         let bytes = bytes.map_err(|error| match error.raw_os_error() {
-            Some(libc::E2BIG) => {
-                too_many_groups("", "use the mount alone (--no-shortcut), or be in fewer")
-            }
+            Some(libc::E2BIG) => no_room(own_groups()),
             _ => error,
         })?;
         Ticket::decode(&*bytes).ok_or_else(|| io::Error::other("the mount gives no ticket"))
     }
+}
+
+/// Why a mount has no ticket for a process with so many groups: none has room for more than
+/// [`TICKET_GROUPS`], and limits of the mount's secret take of that.
+fn no_room(groups: usize) -> io::Error {
+    let advice = "use the mount alone (--no-shortcut), or be in fewer";
+    if groups > TICKET_GROUPS {
+        return too_many_groups("", advice);
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    io::Error::other(format!(
+        "user {uid} is in {groups} groups, and a ticket has no room for them beside the limits of \
+         this node's secret: {advice}"
+    ))
+}
+
+fn own_groups() -> usize {
+    // The kernel keeps them anyway.
+    rustix::process::getgroups().map_or(0, |groups| groups.len())
 }
 
 /// Says that this process's user is in more groups than a ticket has room for: without some of them
@@ -66,8 +83,7 @@ impl Ticket {
 /// process. `advice`: what he can do.
 pub(crate) fn too_many_groups(place: &str, advice: &str) -> io::Error {
     let uid = rustix::process::geteuid().as_raw();
-    // The kernel keeps them anyway.
-    let own = rustix::process::getgroups().map_or(0, |groups| groups.len());
+    let own = own_groups();
     io::Error::other(format!(
         "user {uid} is in {own} groups{place}, and a ticket has room for {TICKET_GROUPS}: {advice}"
     ))
@@ -115,6 +131,17 @@ pub(crate) mod tests {
             bytes[16..HEAD].copy_from_slice(&wrong.to_le_bytes());
             assert!(Ticket::decode(&bytes).is_none(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn limits_of_the_secret_are_named_where_they_take_the_room() {
+        let said = no_room(TICKET_GROUPS).to_string();
+        assert!(
+            said.contains("in 240 groups") && said.contains("limits"),
+            "{said}"
+        );
+        let said = no_room(TICKET_GROUPS + 1).to_string();
+        assert!(said.contains("a ticket has room for 240"), "{said}");
     }
 
     #[test]

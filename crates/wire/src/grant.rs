@@ -69,10 +69,6 @@ pub struct Grant {
     pub by: Option<Box<Grant>>,
 }
 
-/// Groups of a user for which a ticket has room, whatever their numbers, unless its giver's grant
-/// has long lists of limits.
-pub const TICKET_GROUPS: usize = 240;
-
 impl Grant {
     /// The grant of whoever has the site's secret.
     pub fn site() -> Grant {
@@ -127,7 +123,7 @@ impl Grant {
     /// Reads the text of a grant. Only what `to_string` makes is taken: each grant has one text,
     /// and so one key.
     pub fn parse(text: &[u8]) -> Result<Grant, GrantError> {
-        let wrong = |what: &str| GrantError(format!("no grant: {what}"));
+        let wrong = |what: &str| GrantError::Wrong(format!("no grant: {what}"));
         if text.len() > GRANT_MAX {
             return Err(wrong("it is too long"));
         }
@@ -162,7 +158,7 @@ impl Grant {
                 gid: id(fields.take("gid")?)?,
                 groups: groups(fields.take("groups")?)?,
             },
-            _ => return Err(GrantError("no grant: its role is unknown".into())),
+            _ => return Err(GrantError::Wrong("no grant: its role is unknown".into())),
         };
         Ok(Grant {
             name: match role {
@@ -180,7 +176,7 @@ impl Grant {
 
     /// Checks what the types allow and a grant must not have.
     pub fn check(&self) -> Result<(), GrantError> {
-        let wrong = |what: &str| Err(GrantError(what.into()));
+        let wrong = |what: &str| Err(GrantError::Wrong(what.into()));
         let is_named = (1..=NAME_MAX).contains(&self.name.len());
         if let Some(by) = &self.by {
             self.check_giver(by)?;
@@ -193,10 +189,10 @@ impl Grant {
             Role::User { uid, gid, groups } => {
                 // None is left out: what a group may not do, its members must not come to do.
                 if groups.len() > GROUPS_MAX || self.len() > GRANT_MAX {
-                    let count = groups.len();
-                    return Err(GrantError(format!(
-                        "user {uid} is in {count} groups, and a ticket has room for {TICKET_GROUPS}"
-                    )));
+                    return Err(GrantError::TooLong {
+                        uid: *uid,
+                        groups: groups.len(),
+                    });
                 }
                 if groups.iter().chain([uid, gid]).any(|id| *id == u32::MAX) {
                     return wrong("4294967295 is no user and no group");
@@ -231,7 +227,7 @@ impl Grant {
 
     /// Checks that a ticket gives less than its giver has.
     fn check_giver(&self, by: &Grant) -> Result<(), GrantError> {
-        let wrong = |what: &str| Err(GrantError(what.into()));
+        let wrong = |what: &str| Err(GrantError::Wrong(what.into()));
         let user = match &self.role {
             Role::User { uid, gid, groups } if *uid != 0 => Caller {
                 uid: *uid,
@@ -324,7 +320,7 @@ impl<'a> Fields<'a> {
     }
 
     fn take(&mut self, key: &str) -> Result<&'a str, GrantError> {
-        let missing = || GrantError(format!("no grant: it lacks {key}"));
+        let missing = || GrantError::Wrong(format!("no grant: it lacks {key}"));
         let rest = self.left.strip_prefix(key).ok_or_else(missing)?;
         let rest = rest.strip_prefix('=').ok_or_else(missing)?;
         let (value, left) = rest.split_once('\n').ok_or_else(missing)?;
@@ -346,12 +342,12 @@ impl<'a> Fields<'a> {
 
 fn number(text: &str) -> Result<u64, GrantError> {
     let number = text.parse().ok();
-    number.ok_or_else(|| GrantError(format!("no grant: {text:?} is no number")))
+    number.ok_or_else(|| GrantError::Wrong(format!("no grant: {text:?} is no number")))
 }
 
 fn id(text: &str) -> Result<u32, GrantError> {
     let id = text.parse().ok();
-    id.ok_or_else(|| GrantError(format!("no grant: {text:?} is no user or group id")))
+    id.ok_or_else(|| GrantError::Wrong(format!("no grant: {text:?} is no user or group id")))
 }
 
 fn groups(text: &str) -> Result<Box<[u32]>, GrantError> {

@@ -18,7 +18,7 @@ mod grant;
 pub mod layout;
 mod limits;
 
-pub use grant::{GRANT_MAX, Grant, Role, TICKET_GROUPS};
+pub use grant::{GRANT_MAX, Grant, Role};
 pub use layout::Layout;
-pub use limits::{Anonymous, GrantError, Ids, Limits, NOBODY};
+pub use limits::{Anonymous, GrantError, Ids, Limits, NOBODY, TICKET_GROUPS};
 pub use message::*;

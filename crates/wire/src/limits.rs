@@ -8,13 +8,38 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-/// Why a text is no grant.
+/// Groups of a user for which a ticket has room, whatever their numbers, unless its giver's grant
+/// has long lists of limits.
+pub const TICKET_GROUPS: usize = 240;
+
+/// Why a text is no grant, or why there is no ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GrantError(pub(crate) String);
+pub enum GrantError {
+    /// There is no room for all groups of the user. A giver with long lists of limits leaves less.
+    TooLong {
+        /// The user.
+        uid: u32,
+        /// How many groups he has.
+        groups: usize,
+    },
+    /// What else is wrong, in words.
+    Wrong(String),
+}
 
 impl fmt::Display for GrantError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            GrantError::TooLong { uid, groups } if *groups > TICKET_GROUPS => write!(
+                f,
+                "user {uid} is in {groups} groups, and a ticket has room for {TICKET_GROUPS}"
+            ),
+            GrantError::TooLong { uid, groups } => write!(
+                f,
+                "user {uid} is in {groups} groups, and a ticket has no room for them beside the \
+                 limits of the secret that gives it"
+            ),
+            GrantError::Wrong(what) => f.write_str(what),
+        }
     }
 }
 
@@ -136,7 +161,7 @@ impl FromStr for Anonymous {
 
     fn from_str(text: &str) -> Result<Anonymous, GrantError> {
         let Some((anonuid, anongid)) = text.split_once(':') else {
-            return Err(GrantError(format!("{text:?} is no UID:GID")));
+            return Err(GrantError::Wrong(format!("{text:?} is no UID:GID")));
         };
         let anonymous = Anonymous {
             anonuid: id(anonuid)?,
@@ -187,11 +212,11 @@ impl FromStr for Ids {
 
 fn id(text: &str) -> Result<u32, GrantError> {
     let id = text.parse().ok();
-    id.ok_or_else(|| GrantError(format!("{text:?} is no user or group id")))
+    id.ok_or_else(|| GrantError::Wrong(format!("{text:?} is no user or group id")))
 }
 
 fn wrong<T>(what: &str) -> Result<T, GrantError> {
-    Err(GrantError(what.into()))
+    Err(GrantError::Wrong(what.into()))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{Client, Errno};
 use crate::ticket::Ticket;
-use crate::wire::{Caller, Role, TICKET_GROUPS};
+use crate::wire::{Caller, GrantError, Role};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_net::Secret;
@@ -44,7 +44,8 @@ impl Client {
     /// A ticket for a user of this node, as the answer to
     /// [`shortcut::TICKET`](crate::shortcut::TICKET): with it a process acts as that user at all
     /// forwarders, for as long as `life`. EPERM for root, and if this client's secret gives no
-    /// tickets, or none to this user; E2BIG if he is in too many groups; ENOTTY if it has none;
+    /// tickets, or none to this user; E2BIG if a ticket has no room for all his groups, which long
+    /// lists of limits leave less of; ENOTTY if it has none;
     /// EKEYEXPIRED if that has expired. Where munge vouches for this client's user, it is the
     /// client's own, and EPERM for any other user.
     pub fn ticket_for(&self, user: Caller, life: Duration) -> Result<Vec<u8>, Errno> {
@@ -70,11 +71,61 @@ impl Client {
         }
         let node = rustix::system::uname();
         let node = node.nodename().to_string_lossy();
-        let none = match user.groups.len() > TICKET_GROUPS {
-            true => Errno::TOOBIG,
-            false => Errno::PERM,
-        };
-        let secret = secret.ticket(user, &node, ends).map_err(|_| none)?;
+        let secret = secret.ticket(user, &node, ends);
+        let secret = secret.map_err(|error| errno_of(&error))?;
         Ticket { secret, life }.encode().ok_or(Errno::MSGSIZE)
+    }
+}
+
+/// What a process is told that gets no ticket.
+fn errno_of(error: &GrantError) -> Errno {
+    match error {
+        GrantError::TooLong { .. } => Errno::TOOBIG,
+        GrantError::Wrong(_) => Errno::PERM,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Grant, Limits};
+
+    #[test]
+    fn who_gets_no_ticket_is_told_why() {
+        let ids = |last: &str| {
+            let ranges = (0..15_u32).map(|it| 4_000_000_000 + 3 * it);
+            let ranges = ranges.map(|it| format!("{it}-{}", it + 1));
+            let ranges: Vec<String> = ranges.chain([last.to_string()]).collect();
+            ranges.join(",").parse().ok()
+        };
+        let giver = Grant {
+            role: Role::Mount(Limits {
+                uids: ids("4100000000"),
+                gids: ids("4100000000-4200000000"),
+                root_squash: None,
+            }),
+            name: "cn1".into(),
+            expires: None,
+            by: None,
+        };
+        let why = |uid, groups: u32| {
+            let groups = (0..groups).map(|it| 4_100_000_000 + it).collect();
+            let user = Caller {
+                groups,
+                ..Caller::alone(uid, 4_100_000_000)
+            };
+            giver
+                .ticket(user, "", 8)
+                .err()
+                .map(|error| errno_of(&error))
+        };
+        assert_eq!(why(4_000_000_000, 150), None);
+        assert_eq!(
+            why(4_000_000_000, 240),
+            Some(Errno::TOOBIG),
+            "the lists take the room"
+        );
+        assert_eq!(why(4_000_000_000, 300), Some(Errno::TOOBIG));
+        assert_eq!(why(7, 300), Some(Errno::PERM), "he lies outside the limits");
     }
 }

@@ -1,6 +1,7 @@
 //! Grants and tickets, as text and by who gives them.
 
 use super::*;
+use crate::limits::TICKET_GROUPS;
 use alloc::string::ToString;
 
 fn named(role: Role, expires: Option<u64>) -> Grant {
@@ -156,6 +157,41 @@ fn only_who_acts_for_users_gives_tickets_and_only_to_ordinary_ones() {
         let says = format!("user 4294967294 is in {count} groups, and a ticket has room for 240");
         assert_eq!(refused.to_string(), says);
     }
+}
+
+#[test]
+fn limits_of_a_giver_take_room_and_the_refusal_says_so() {
+    let ranges = (0..16).map(|it| format!("{0}-{0}", 4_000_000_000_u32 + 2 * it));
+    let ids = ranges.collect::<Vec<_>>().join(",") + ",4100000000-4200000000";
+    let lists = Limits {
+        gids: Some(ids[22..].parse().expect("16 ranges")),
+        uids: Some(ids[..ids.len() - 22].parse().expect("16 ranges")),
+        root_squash: None,
+    };
+    let giver = named(Role::Mount(lists), None);
+    let in_groups = |uid, count: u32| Caller {
+        uid,
+        gid: 4_100_000_000,
+        groups: (4_100_000_000..4_100_000_000 + count).collect(),
+    };
+    giver
+        .ticket(in_groups(4_000_000_000, 150), "", 8)
+        .expect("there is room");
+    let refused = giver.ticket(in_groups(4_000_000_000, 240), "", 8);
+    let error = refused.expect_err("no room");
+    let why = GrantError::TooLong {
+        uid: 4_000_000_000,
+        groups: 240,
+    };
+    assert_eq!(error, why);
+    assert!(
+        error
+            .to_string()
+            .ends_with("beside the limits of the secret that gives it")
+    );
+    // Who lies outside the limits is told that, however many groups he has.
+    let outside = giver.ticket(in_groups(7, 300), "", 8).expect_err("outside");
+    assert!(matches!(outside, GrantError::Wrong(_)), "{outside}");
 }
 
 #[test]
