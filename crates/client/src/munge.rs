@@ -24,6 +24,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The longest time for which they are asked again.
 const LIMIT_MAX: Duration = Duration::from_secs(86_400);
+/// The least time for which they are asked again where one has had no time. A forwarder may take
+/// half of it to say so.
+const BUSY_MIN: Duration = Duration::from_secs(10);
+
+/// The error of a forwarder that has no time: of all that a forwarder says, only this passes by
+/// itself.
+const BUSY: ErrorKind = ErrorKind::ResourceBusy;
 
 /// How a client has munge vouch for its user.
 #[derive(Clone, Debug)]
@@ -49,7 +56,8 @@ impl Munge {
     }
 
     /// Gets a ticket of one of the forwarders at these addresses. Waits for some seconds for each
-    /// of them, at most; tries again for as long as `limit` where none answers, or has time.
+    /// of them, at most; tries again for as long as `limit` where none answers, and for 10 s at
+    /// least where one has no time.
     pub(crate) fn ticket(&self, addresses: &[Address], limit: Duration) -> io::Result<Ticket> {
         (self.ask)(self, addresses, limit)
     }
@@ -77,13 +85,13 @@ impl Munge {
 
 /// Asks them again and again while none answers, or those that do have no time.
 fn ask(munge: &Munge, addresses: &[Address], limit: Duration) -> io::Result<Ticket> {
-    let until = Instant::now() + limit.min(LIMIT_MAX);
+    let began = Instant::now();
     let mut pauses = Pauses(PAUSE);
     persist(
-        || ask_each(munge, addresses),
-        || {
+        || ask_each(addresses, |host_port| ask_at(munge, host_port)),
+        |error| {
             let pause = pauses.next();
-            let is_time = Instant::now() + pause < until;
+            let is_time = began.elapsed() + pause < patience(limit, error);
             if is_time {
                 thread::sleep(pause);
             }
@@ -92,15 +100,24 @@ fn ask(munge: &Munge, addresses: &[Address], limit: Duration) -> io::Result<Tick
     )
 }
 
+/// For how long they are asked who have ended the last attempt so.
+fn patience(limit: Duration, error: &io::Error) -> Duration {
+    let limit = limit.min(LIMIT_MAX);
+    match error.kind() {
+        BUSY => limit.max(BUSY_MIN),
+        _ => limit,
+    }
+}
+
 /// Tries again as long as it may pass by itself, and `pause` says that there is time.
 fn persist<T>(
     mut attempt: impl FnMut() -> io::Result<T>,
-    mut pause: impl FnMut() -> bool,
+    mut pause: impl FnMut(&io::Error) -> bool,
 ) -> io::Result<T> {
     loop {
         match attempt() {
             // What else a forwarder or munged has said is no error of the system's.
-            Err(error) if error.kind() != ErrorKind::Other && pause() => {}
+            Err(error) if error.kind() != ErrorKind::Other && pause(&error) => {}
             tried => return tried,
         }
     }
@@ -113,39 +130,58 @@ impl Pauses {
     fn next(&mut self) -> Duration {
         let most = self.0;
         self.0 = (2 * most).min(PAUSE_MAX);
-        // Without random numbers the clients differ by what they wait for.
+        // Without random numbers all clients pause for the least time.
         let drawn = getrandom::u32().unwrap_or_default();
         most / 2 + (most / 2).mul_f64(f64::from(drawn) / f64::from(u32::MAX))
     }
 }
 
-/// Asks one after another until one gives a ticket. The error is that of a forwarder that has
-/// answered, if one has.
-fn ask_each(munge: &Munge, addresses: &[Address]) -> io::Result<Ticket> {
-    let mut failed = io::Error::other(
-        "only forwarders at addresses of TCP (tcp:HOST:PORT) take credentials of munge",
-    );
-    let mut answered = false;
+/// What was heard at an address without getting a ticket. The later ones say more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Heard {
+    /// Nobody is there.
+    Nothing,
+    /// There will be no ticket.
+    No,
+    /// There may be one later.
+    Busy,
+}
+
+/// Asks one after another until one gives a ticket. The error is that of a forwarder that has no
+/// time, if there is one: it may give a ticket later. Else it is that of one that has answered.
+fn ask_each<T>(
+    addresses: &[Address],
+    mut ask: impl FnMut(&str) -> Result<T, (Heard, io::Error)>,
+) -> io::Result<T> {
+    let mut failed: Option<(Heard, io::Error)> = None;
     for address in addresses.iter().filter(|it| it.provider.is_none()) {
         let Place::Tcp(host_port) = &address.place else {
             continue;
         };
-        let error = match connect(host_port) {
-            Ok(stream) => match ask_one(munge, stream) {
-                Ok(ticket) => return Ok(ticket),
-                Err(error) => error,
-            },
-            Err(_) if answered => continue,
-            Err(error) => {
-                failed = about(address, &error);
-                continue;
-            }
+        let (heard, error) = match ask(host_port) {
+            Ok(ticket) => return Ok(ticket),
+            Err(error) => error,
         };
-        if !answered {
-            (failed, answered) = (about(address, &error), true);
+        if failed.as_ref().is_none_or(|(before, _)| heard > *before) {
+            failed = Some((heard, about(address, &error)));
         }
     }
-    Err(failed)
+    Err(failed.map_or_else(
+        || {
+            io::Error::other(
+                "only forwarders at addresses of TCP (tcp:HOST:PORT) take credentials of munge",
+            )
+        },
+        |(_, error)| error,
+    ))
+}
+
+fn ask_at(munge: &Munge, host_port: &str) -> Result<Ticket, (Heard, io::Error)> {
+    let stream = connect(host_port).map_err(|error| (Heard::Nothing, error))?;
+    ask_one(munge, stream).map_err(|error| match error.kind() {
+        BUSY => (Heard::Busy, error),
+        _ => (Heard::No, error),
+    })
 }
 
 fn about(address: &Address, error: &io::Error) -> io::Error {
@@ -184,12 +220,10 @@ fn ask_one(munge: &Munge, mut stream: TcpStream) -> io::Result<Ticket> {
     }
 }
 
-/// Why a forwarder has given no ticket. Only that it has no time passes by itself.
+/// Why a forwarder has given no ticket.
 fn not_given(error: HandshakeError) -> io::Error {
     match error {
-        HandshakeError::Refused(Refusal::Munged) => {
-            io::Error::new(ErrorKind::ResourceBusy, error.to_string())
-        }
+        HandshakeError::Refused(Refusal::Busy) => io::Error::new(BUSY, error.to_string()),
         HandshakeError::Refused(Refusal::Groups) => too_many_groups(
             " here, in too many on the forwarder's node",
             "be in fewer there, or use a mount of root's on this node",
@@ -233,10 +267,13 @@ mod tests {
         error.to_string()
     }
 
+    fn refused(refusal: Refusal) -> io::Error {
+        not_given(HandshakeError::Refused(refusal))
+    }
+
     #[test]
     fn a_forwarder_without_time_is_asked_again() {
-        let busy = || not_given(HandshakeError::Refused(Refusal::Munged));
-        let stranger = || not_given(HandshakeError::Refused(Refusal::Stranger));
+        let busy = || refused(Refusal::Busy);
         let answers = [
             Err(busy()),
             Err(io::ErrorKind::ConnectionRefused.into()),
@@ -246,29 +283,64 @@ mod tests {
         let mut pauses = 0;
         let asked = persist(
             || answers.next().expect("no more"),
-            || {
+            |_| {
                 pauses += 1;
                 true
             },
         );
         assert_eq!((asked.expect("it has time at last"), pauses), (7, 2));
-        let asked = persist(
-            || Err::<(), _>(stranger()),
-            || panic!("it will not change its mind"),
-        );
-        assert!(
-            asked
-                .expect_err("no ticket")
-                .to_string()
-                .contains("does not know this user")
-        );
-        let asked = persist(|| Err::<(), _>(busy()), || false);
-        assert!(
-            asked
-                .expect_err("no ticket")
-                .to_string()
-                .contains("too many ask it at once")
-        );
+        let asked = persist(|| Err::<(), _>(busy()), |_| false);
+        let said = asked.expect_err("no ticket").to_string();
+        assert!(said.contains("too many ask it"), "{said}");
+    }
+
+    #[test]
+    fn what_does_not_pass_ends_the_asking() {
+        for (refusal, why) in [
+            (Refusal::Munged, "its munged does not answer"),
+            (Refusal::Database, "start it again"),
+            (Refusal::NoTicket, "its log says why"),
+            (Refusal::Stranger, "does not know this user"),
+            (Refusal::Groups, "too many on the forwarder's node"),
+        ] {
+            let asked = persist(
+                || Err::<(), _>(refused(refusal)),
+                |_| panic!("it will not change its mind"),
+            );
+            let said = asked.expect_err("no ticket").to_string();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn who_has_no_time_is_asked_for_longer_than_that_takes_to_hear() {
+        let seconds = Duration::from_secs;
+        let away = io::Error::from(ErrorKind::ConnectionRefused);
+        let busy = refused(Refusal::Busy);
+        for (limit, while_away, while_busy) in [(0, 0, 10), (3, 3, 10), (60, 60, 60)] {
+            assert_eq!(patience(seconds(limit), &away), seconds(while_away));
+            assert_eq!(patience(seconds(limit), &busy), seconds(while_busy));
+        }
+        assert_eq!(patience(Duration::MAX, &busy), LIMIT_MAX);
+    }
+
+    #[test]
+    fn who_gives_a_ticket_later_is_heard_before_those_who_give_none() {
+        let addresses = ["a:1", "b:1", "c:1"].map(|at| Address::tcp(at.to_string()));
+        let answers = [
+            (Heard::Nothing, ErrorKind::ConnectionRefused.into()),
+            (Heard::No, refused(Refusal::NoMunge)),
+            (Heard::Busy, refused(Refusal::Busy)),
+        ];
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+            let mut next = order.into_iter();
+            let asked = ask_each(&addresses, |_| {
+                let (heard, error): &(Heard, io::Error) = &answers[next.next().expect("three")];
+                Err::<(), _>((*heard, io::Error::new(error.kind(), error.to_string())))
+            });
+            let error = asked.expect_err("no ticket");
+            assert_eq!(error.kind(), BUSY, "{order:?}: {error}");
+        }
     }
 
     #[test]

@@ -42,7 +42,8 @@ pub struct Options {
     /// longer than a forwarder's restart.
     pub timeout: Duration,
     /// How long [`Client::connect`](crate::Client::connect) tries before it reports that no
-    /// forwarder answers. Default 3 s.
+    /// forwarder answers. Forwarders that have no time to read a credential of munge are asked for
+    /// 10 s at least. Default 3 s.
     pub connect_timeout: Duration,
     /// Largest payload of one frame, in bytes. Default 1 MiB.
     pub payload_max: u32,

@@ -79,9 +79,18 @@ pub enum Refusal {
     /// The client shows a credential, and the forwarder takes none.
     #[error("it takes no credentials of munge (munge = \"off\")")]
     NoMunge,
-    /// The forwarder cannot have the credential read, or has too many to read.
-    #[error("its munged does not answer, or too many ask it at once")]
+    /// The forwarder has no time to have the credential read, or no room. It will have later.
+    #[error("too many ask it for tickets at once")]
+    Busy,
+    /// The forwarder cannot have the credential read.
+    #[error("its munged does not answer")]
     Munged,
+    /// The forwarder cannot read the database of users any more.
+    #[error("its files of users were replaced since its start; start it again")]
+    Database,
+    /// The forwarder can make no ticket of what it knows of the user.
+    #[error("it cannot make a ticket for this user; its log says why")]
+    NoTicket,
     /// The credential was made with another key, or is damaged, or others could have read it.
     #[error("its munged does not take the credential; have both nodes the same key?")]
     Credential,
@@ -112,7 +121,7 @@ pub enum Refusal {
 }
 
 /// Every refusal with its code.
-const REFUSALS: [(Refusal, u8); 17] = [
+const REFUSALS: [(Refusal, u8); 20] = [
     (Refusal::Secret, 1),
     (Refusal::Expired, 2),
     (Refusal::Insecure, 3),
@@ -120,7 +129,7 @@ const REFUSALS: [(Refusal, u8); 17] = [
     (Refusal::Missing, 5),
     (Refusal::Revoked, 6),
     (Refusal::NoMunge, 7),
-    (Refusal::Munged, 8),
+    (Refusal::Busy, 8),
     (Refusal::Credential, 9),
     (Refusal::Stale, 10),
     (Refusal::Rewound, 11),
@@ -130,6 +139,9 @@ const REFUSALS: [(Refusal, u8); 17] = [
     (Refusal::Root, 15),
     (Refusal::Stranger, 16),
     (Refusal::Groups, 17),
+    (Refusal::Munged, 18),
+    (Refusal::Database, 19),
+    (Refusal::NoTicket, 20),
 ];
 
 /// Why a client does not trust who answered.

@@ -79,7 +79,7 @@ fn a_munged_that_hangs_keeps_nobody_else_waiting() {
         Some(asking.finish(&answer).expect_err("no ticket"))
     });
     let early = early.find_map(|answer| answer).expect("it has no end");
-    assert_eq!(early, HandshakeError::Refused(Refusal::Munged));
+    assert_eq!(early, HandshakeError::Refused(Refusal::Busy));
     for _ in 0..3 {
         let peer = Peer::proved(&running, &secret).expect("right");
         peer.greet().check_alive();

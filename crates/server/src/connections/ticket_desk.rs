@@ -17,12 +17,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_net::munge::{Munge, MungeError, Vouched};
 use tidegate_net::{Carried, Greeting, Refusal, Stream, give_ticket};
-use tidegate_wire::{Caller, Grant};
+use tidegate_wire::{Caller, Grant, GrantError};
 use tracing::{debug, info, warn};
 
 /// How long a ticket is good. A user who has lost a group in the database has lost it everywhere
@@ -133,7 +133,7 @@ impl TicketDesk {
         greeting: &Greeting,
         valid: Arc<Valid>,
     ) -> Result<(), Refusal> {
-        let place = Place::of(whose, &self.of_nodes).ok_or(Refusal::Munged)?;
+        let place = Place::of(whose, &self.of_nodes).ok_or(Refusal::Busy)?;
         // Through libfabric nothing would be sent on the socket.
         let ends = match stream.link() {
             None => net::getsockname(stream)
@@ -143,7 +143,8 @@ impl TicketDesk {
         };
         let ends = ends.and_then(|(here, node)| Some((address(here)?, address(node)?)));
         let (here, node) = ends.ok_or(Refusal::NoMunge)?;
-        let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0).map_err(|_| Refusal::Munged)?;
+        // Out of descriptors, which passes too.
+        let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0).map_err(|_| Refusal::Busy)?;
         let asked = Asked {
             socket,
             greeting: greeting.clone(),
@@ -153,7 +154,10 @@ impl TicketDesk {
             came: Instant::now(),
             _place: place,
         };
-        self.asking.try_send(asked).map_err(|_| Refusal::Munged)
+        self.asking.try_send(asked).map_err(|error| match error {
+            TrySendError::Full(_) => Refusal::Busy,
+            TrySendError::Disconnected(_) => Refusal::Munged,
+        })
     }
 }
 
@@ -188,7 +192,7 @@ impl Clerk {
 
     fn serve(&self, asked: &Asked) {
         let answer = match asked.came.elapsed() > TURN_MAX {
-            true => Err((Refusal::Munged, "it waited for too long".to_string())),
+            true => Err((Refusal::Busy, "it waited for too long".to_string())),
             false => self.ticket(asked),
         };
         let answer = answer.unwrap_or_else(|(refusal, why)| {
@@ -197,7 +201,9 @@ impl Clerk {
             if said.is_none_or(|said| said.elapsed() >= LINE_EACH) {
                 *said = Some(Instant::now());
                 match refusal {
-                    Refusal::Munged => warn!(%node, why, "no ticket by munge"),
+                    Refusal::Busy | Refusal::Munged | Refusal::Database | Refusal::NoTicket => {
+                        warn!(%node, why, "no ticket by munge");
+                    }
                     _ => info!(%node, why, "no ticket by munge"),
                 }
             } else {
@@ -227,7 +233,7 @@ impl Clerk {
             // What can still be read may lack groups.
             let why = "/etc/passwd or /etc/group was replaced, and the sandbox lets the forwarder \
                        read only what was there at its start: start it again";
-            return Err((Refusal::Munged, why.to_string()));
+            return Err((Refusal::Database, why.to_string()));
         }
         let user = user_of(&vouched).map_err(|refusal| {
             let uid = vouched.uid;
@@ -242,7 +248,7 @@ impl Clerk {
         let ticket = site
             .derive(Grant::site())
             .and_then(|site| site.ticket(user, &node, expires));
-        let ticket = ticket.map_err(|error| (Refusal::Groups, error.to_string()))?;
+        let ticket = ticket.map_err(|error| (unmade(&error), error.to_string()))?;
         if asked.valid.revokes(ticket.grant()) {
             return Err(no(Refusal::Revoked));
         }
@@ -277,6 +283,14 @@ fn user_of(vouched: &Vouched) -> Result<Caller, Refusal> {
     })
 }
 
+/// What a client is told of whom no ticket can be made.
+fn unmade(error: &GrantError) -> Refusal {
+    match error {
+        GrantError::TooLong { .. } => Refusal::Groups,
+        GrantError::Wrong(_) => Refusal::NoTicket,
+    }
+}
+
 /// What a client is told of an error of munge's.
 fn refusal_of(error: &MungeError) -> Refusal {
     match error {
@@ -308,6 +322,32 @@ mod tests {
         drop(taken);
         assert!(lock(&of_nodes).is_empty());
         assert!(Place::of(&node(1), &of_nodes).is_some());
+    }
+
+    #[test]
+    fn only_too_many_groups_are_called_so() {
+        let no = |uid, groups: &[u32]| {
+            let user = Caller {
+                groups: groups.into(),
+                ..Caller::alone(uid, 100)
+            };
+            let made = Grant::site().ticket(user, "munge-10.0.0.7", 8);
+            unmade(&made.expect_err("no ticket"))
+        };
+        assert_eq!(no(1000, &[4_000_000_000; 300]), Refusal::Groups);
+        assert_eq!(no(1000, &[u32::MAX]), Refusal::NoTicket);
+        assert_eq!(no(0, &[]), Refusal::NoTicket);
+    }
+
+    #[test]
+    fn a_fault_of_this_node_is_not_called_a_lack_of_time() {
+        // Clients ask again where there is no time.
+        for error in [
+            MungeError::Library(String::new()),
+            MungeError::Daemon(String::new()),
+        ] {
+            assert_eq!(refusal_of(&error), Refusal::Munged);
+        }
     }
 
     #[test]
