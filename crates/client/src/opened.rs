@@ -1,6 +1,8 @@
 //! The files that the programs of one `tidegate run` open, counted in memory that these programs
 //! share; and which programs cannot load the short-cut, and so are not counted.
 
+use crate::wire::is_plain;
+
 /// Names the memory to the programs, as a path.
 pub const VARIABLE: &str = "TIDEGATE_COUNTS";
 
@@ -193,7 +195,7 @@ fn named(bytes: &[u8]) -> Option<(String, Program)> {
     let name = name.split(|byte| *byte == 0).next()?;
     let name: String = String::from_utf8_lossy(name)
         .chars()
-        .map(|c| if c.is_control() { '?' } else { c })
+        .map(|c| if is_plain(c) { c } else { '?' })
         .collect();
     Some((name, Program::of_letter(*letter)?))
 }
@@ -219,12 +221,14 @@ mod tests {
         put(&mut memory, Word::Alias, 2);
         put(&mut memory, Word::Asked, u64::MAX);
         put(&mut memory, Word::Unseen, 3);
-        memory[NAMES_AT..NAMES_AT + 6].copy_from_slice(b"sbusy\n");
+        // Who begins a line or turns the order of writing is shown as one who has tried.
+        let name = "sbu\u{202e}y\n".as_bytes();
+        memory[NAMES_AT..NAMES_AT + name.len()].copy_from_slice(name);
         memory[NAMES_AT + NAME_LEN..NAMES_AT + NAME_LEN + 5].copy_from_slice(b"usudo");
         let found = Opened::decode(&memory).expect("it is such memory");
         assert_eq!((found.through, found.past()), (3, u64::MAX));
         let wanted = [
-            ("busy?".to_string(), Program::Static),
+            ("bu?y?".to_string(), Program::Static),
             ("sudo".to_string(), Program::Privileged),
         ];
         assert_eq!(

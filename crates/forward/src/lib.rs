@@ -38,7 +38,7 @@ pub use back_end_files::{Access, Errno, Files};
 pub use forwarder::{Forwarder, is_scheduled};
 pub use host::*;
 pub use peer::Peer;
-pub use printable::{Printable, is_plain};
+pub use printable::Printable;
 pub use reply_table::{
     CLIENTS_MAX, ENTRIES_BYTES, REPLY_SLOTS, ReplyRecord, ReplySlotState, SEGMENT_BYTES,
     SEGMENT_CLIENTS, SEGMENTS_MAX, SPARE_AT, SeatTable, table_bytes, used_ranges,

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use core::fmt::{self, Write};
+use tidegate_wire::is_plain;
 
 /// Characters that are shown of a name.
 const SHOWN_MAX: usize = 128;
@@ -25,12 +26,6 @@ impl fmt::Display for Printable<'_> {
             None => Ok(()),
         }
     }
-}
-
-/// Whether a terminal shows this character, and does not obey it.
-pub fn is_plain(c: char) -> bool {
-    // Separators of lines and orders of writing are no control characters for Rust.
-    !c.is_control() && !matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

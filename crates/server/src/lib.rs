@@ -48,4 +48,4 @@ pub mod secret {
 /// The models of the emulated devices, for programs that configure them.
 pub use tidegate_device as device;
 /// Which characters logs show as they are.
-pub use tidegate_forward::is_plain;
+pub use tidegate_wire::is_plain;

@@ -204,7 +204,7 @@ impl Grant {
             }) => anonymous.check()?,
             Role::Mount(_) | Role::Operator => {}
         }
-        match is_named && self.name.chars().all(is_plain) {
+        match is_named && self.name.chars().all(may_name) {
             true => Ok(()),
             false => wrong("its name needs 1 to 64 letters, digits, \".\", \"_\" or \"-\""),
         }
@@ -258,7 +258,7 @@ impl Grant {
 fn plain(name: &str) -> Box<str> {
     let mut plain: String = name
         .chars()
-        .filter(|c| is_plain(*c))
+        .filter(|c| may_name(*c))
         .take(NAME_MAX)
         .collect();
     if plain.is_empty() {
@@ -267,7 +267,8 @@ fn plain(name: &str) -> Box<str> {
     plain.into()
 }
 
-fn is_plain(c: char) -> bool {
+/// Whether names of grants may have this character.
+fn may_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
 }
 

@@ -17,8 +17,10 @@ pub mod frame;
 mod grant;
 pub mod layout;
 mod limits;
+mod plain;
 
 pub use grant::{GRANT_MAX, Grant, Role};
 pub use layout::Layout;
 pub use limits::{Anonymous, GrantError, Ids, Limits, NOBODY, TICKET_GROUPS};
 pub use message::*;
+pub use plain::is_plain;
