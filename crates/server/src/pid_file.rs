@@ -28,18 +28,15 @@ impl PidFile {
         options.write(true).create(true).truncate(false).mode(0o644);
         options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let mut file = options.open(path)?;
-        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let locked = match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
                 return Err(io::Error::other("the process that wrote it still runs"));
             }
             // A file system without locks: the text alone is left.
-            _ => file.set_len(0)?,
-        }
-        if let Err(error) = writeln!(file, "{}", std::process::id()) {
-            // No room: a file without a number stands for nobody.
-            let _ = std::fs::remove_file(path);
-            return Err(error);
-        }
+            locked => locked.is_ok(),
+        };
+        file.set_len(0)?;
+        fill(&mut file, path, locked)?;
         Ok(PidFile {
             path: path.to_owned(),
             _file: file,
@@ -65,10 +62,32 @@ impl PidFile {
     }
 }
 
+/// Writes this process's number. Without room for it, takes a locked file away: a file
+/// without a number stands for nobody. One without a lock may be a live process's.
+fn fill(file: &mut impl Write, path: &Path, locked: bool) -> io::Result<()> {
+    writeln!(file, "{}", std::process::id()).inspect_err(|_| {
+        if locked {
+            let _ = std::fs::remove_file(path);
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::storage::scratch::Scratch;
+
+    #[test]
+    fn only_a_locked_file_is_taken_away_where_there_is_no_room() {
+        let scratch = Scratch::new("pid-full");
+        let path = scratch.path().join("x.pid");
+        std::fs::write(&path, "").expect("room");
+        // A slice takes no byte more than it has.
+        fill(&mut &mut [0_u8; 0][..], &path, false).expect_err("no room");
+        assert!(path.exists(), "it may be another's");
+        fill(&mut &mut [0_u8; 0][..], &path, true).expect_err("no room");
+        assert!(!path.exists());
+    }
 
     #[test]
     fn a_text_alone_names_no_process_and_a_link_is_not_followed() {
