@@ -24,6 +24,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Pause after a round in which the client could reach no forwarder of the node, ns.
 const PAUSE: u64 = 100 * MS;
 
+/// How one request of an fsync has ended.
+enum Ended {
+    /// A forwarder has said so.
+    Said(Result<(), Errno>),
+    /// No forwarder can say anything: the node is gone, with what was not stable there.
+    NodeLost,
+}
+
 enum Step {
     Ask(usize),
     Wait,
@@ -186,7 +194,7 @@ impl Core {
                     "node {host:#x} (boot {boot:#x}) is gone with writes that were not stable"
                 ));
                 drop(self.remove(id));
-                self.fsync_part_done(call, number, Err(Errno::IO), true);
+                self.fsync_ended(call, number, Ended::NodeLost);
             }
         }
     }
@@ -266,18 +274,16 @@ impl Core {
 
     /// Takes in a forwarder's answer to an fsync.
     pub(super) fn fsynced(&mut self, call: CallId, number: usize, result: Result<(), Errno>) {
-        self.fsync_part_done(call, number, result, false);
+        self.fsync_ended(call, number, Ended::Said(result));
     }
 
     /// What a node has written is settled when all that were asked there have said that it is
     /// stable, or when the node is lost.
-    fn fsync_part_done(
-        &mut self,
-        call: CallId,
-        number: usize,
-        result: Result<(), Errno>,
-        lost: bool,
-    ) {
+    fn fsync_ended(&mut self, call: CallId, number: usize, ended: Ended) {
+        let (result, lost) = match ended {
+            Ended::Said(result) => (result, false),
+            Ended::NodeLost => (Err(Errno::IO), true),
+        };
         if let Some(active) = self.calls.get_mut(&call)
             && let Kind::Fsync(fsync) = &mut active.kind
         {
