@@ -66,11 +66,60 @@ STATIC = """
 int main(int count, char **names) { return write(open(names[count - 1], O_CREAT | O_WRONLY, 0600), "x", 1) != 1; }
 """
 
+# Starts the program argv[2] in the way argv[1], by a name that leads into the exported directory.
+STARTS = r"""
+#define _GNU_SOURCE
+#include <errno.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern char **environ;
+static int spawned(int error, pid_t pid) {
+  int status = 0;
+  if (!error) waitpid(pid, &status, 0);
+  else fprintf(stderr, "%s\n", strerror(error));
+  return error || status;
+}
+int main(int count, char **words) {
+  char *way = words[1], *path = words[2], **rest = words + 2;
+  pid_t pid;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  if (!strcmp(way, "execve")) execve(path, rest, environ);
+  if (!strcmp(way, "execv")) execv(path, rest);
+  if (!strcmp(way, "execvp")) execvp(path, rest);
+  if (!strcmp(way, "execvpe")) execvpe(path, rest, environ);
+  if (!strcmp(way, "execl")) execl(path, "1", rest[1], (char *)0);
+  if (!strcmp(way, "execlp")) execlp(path, "1", "2", "3", "4", "5", "6", "7", "8", rest[1], (char *)0);
+  if (!strcmp(way, "execle")) execle(path, "1", "2", "3", "4", "5", "6", "7", "8", rest[1], (char *)0, environ);
+  if (!strcmp(way, "posix_spawn")) return spawned(posix_spawn(&pid, path, 0, 0, rest, environ), pid);
+  if (!strcmp(way, "posix_spawnp")) return spawned(posix_spawnp(&pid, path, &actions, 0, rest, environ), pid);
+  if (!strcmp(way, "addchdir")) { /* the name is one there */
+    posix_spawn_file_actions_addchdir_np(&actions, "/usr");
+    return spawned(posix_spawn(&pid, path, &actions, 0, rest, environ), pid);
+  }
+  perror(way);
+  return 1;
+}
+"""
+HELLO = """
+#include <stdio.h>
+int main(int count, char **words) {
+  for (int i = 1; i < count; i++) printf("%s ", words[i]);
+  puts("hello");
+  return 0;
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def up(forwarders):
     with forwarders(2) as up:
         run("cc", "-static", "-o", up / "static", up.file("static.c", STATIC))
+        run("cc", "-o", up / "starts", up.file("starts.c", STARTS))
+        run("cc", "-o", up / "hello", up.file("hello.c", HELLO))
         up.file("calls.py", CALLS)
         yield up
 
@@ -212,3 +261,67 @@ def test_tidegate_itself_is_not_led(up):
     done = up.tidegate("run", "--", "sh", "-c", words, cwd=other, code=None)
     assert "other forwarders serve" in done.stderr, done  # and not that it is in a mount
     os.rmdir(up.data / "sub")
+
+
+def test_words_one_by_one(up):
+    program, starts = up.data / "words", up.path / "starts"
+    script = f"cp {up.path}/hello {program}; {starts} execl {program} a; {starts} execlp {program} b; " \
+             f"X=5 {starts} execle {program} c; cp /usr/bin/printenv {program}; {starts} execl {program} TIDEGATE_MOUNT"
+    assert says(up, "sh", "-c", script).splitlines() == \
+        ["a hello", *(f"2 3 4 5 6 7 8 {it} hello" for it in "bc"), str(up.mount)]
+
+
+def says(up, *words, cwd=OUTSIDE, env=None):
+    """What a program under `run` prints."""
+    done = up.tidegate("run", "--", *words, cwd=cwd, env=env, code=None)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+@pytest.mark.parametrize("way", ["execve", "execv", "execvp", "execvpe", "posix_spawn", "posix_spawnp"])
+def test_a_program_runs_when_it_is_written(up, way):
+    """The forwarder still has it open for writing, on the back end."""
+    data, starts = up.data / way, up / "starts"
+    script = f"""
+        set -e
+        mkdir {data}; cp {up.path}/hello {data}/t
+        {starts} {way} {data}/t a; {starts} {way} ./{os.path.relpath(data, "/")}/t b
+        printf '#!/bin/sh\necho "$0"; "$(dirname "$0")/t" "$@"\n' > {data}/s; chmod +x {data}/s
+        {starts} {way} {data}/s c
+        cp /bin/cat {data}/cat; printf '#! {data}/cat  -n \nx\n' > {data}/i; chmod +x {data}/i
+        {starts} {way} {data}/i
+        printf '#!{data}/t\n' > {up.path}/{way}.outside; chmod +x {up.path}/{way}.outside
+        {starts} {way} {up.path}/{way}.outside d
+    """
+    mounted = up.mount / way
+    numbered = [f"     1\t#! {data}/cat  -n ", "     2\tx"]
+    told = says(up, "sh", "-c", script).splitlines()
+    assert told == ["a hello", "b hello", f"{mounted}/s", "c hello", *numbered, f"{up.path}/{way}.outside d hello"]
+
+
+def test_programs_are_found_where_they_are_written(up):
+    folder = up.data / "bin"
+    script = f"mkdir {folder}; cp {up.path}/hello {folder}/ours; PATH={folder}:/usr/bin; export PATH; ours a; env ours b; " \
+             f"{up.path}/starts execvpe ours c; {up.path}/starts posix_spawnp ours d; {up.path}/starts execvp printf e; " \
+             f"cd {folder}; PATH=/usr/bin:; {up.path}/starts execvp ours f"
+    assert says(up, "sh", "-c", script).split("\n") == [*(f"{it} hello" for it in "abcd"), "ef hello", ""]
+
+
+def test_compilers_and_their_programs(up):
+    source = up.file("compiled.c", HELLO)
+    script = f"cd /; cc -o {up.data}/compiled {source} && {up.data}/compiled x && " \
+             f"{sys.executable} -c \"import subprocess; subprocess.check_call(['{up.data}/compiled', 'y'])\""
+    assert says(up, "sh", "-c", script) == "x hello\ny hello\n"
+
+
+def test_starts_that_stay_as_they_are(up):
+    """A program with rights of its own, which the mount takes; a name that is one elsewhere."""
+    program = up.data / "rights"
+    run("cp", up / "hello", program)
+    os.chmod(program, 0o4755)
+    assert says(up, up / "starts", "execv", program, "a") == "a hello\n"
+    assert says(up, up / "starts", "addchdir", "bin/printf", "b", cwd=up.path) == "b"
+    for program, error in ((up.data / "none", "No such file"), (up.data, "Permission denied")):
+        for way in ("execve", "execvp", "posix_spawn"):
+            done = up.tidegate("run", "--", up / "starts", way, program, cwd=OUTSIDE, code=1)
+            assert error in done.stderr, done

@@ -34,6 +34,8 @@ mod libc_next;
 #[cfg(not(test))]
 mod names;
 mod redirect;
+#[cfg(not(test))]
+mod starts;
 mod state;
 
 use libc::{c_char, c_int};

@@ -198,6 +198,7 @@ next! {
         actions: Address, fd: c_int, path: Text, flags: c_int, mode: mode_t
     ) -> c_int;
     posix_spawn_file_actions_addchdir_np(actions: Address, path: Text) -> c_int;
+    posix_spawn_file_actions_addfchdir_np(actions: Address, fd: c_int) -> c_int;
     epoll_create1(flags: c_int) -> c_int;
     eventfd(value: c_uint, flags: c_int) -> c_int;
 }

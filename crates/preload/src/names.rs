@@ -1,5 +1,6 @@
 //! The functions of libc that this library replaces because they take names of files: a name of the
-//! exported directory leads to the mount (`redirect`). `hooks.rs` has those that open files.
+//! exported directory leads to the mount (`redirect`). `hooks.rs` has those that open files,
+//! `starts.rs` those that start programs.
 
 use crate::count;
 use crate::libc_next;
@@ -8,7 +9,6 @@ use libc::{AT_FDCWD, c_char, c_int, c_long, c_uint, c_void, mode_t, off_t, size_
 
 type Text = *const c_char;
 type Template = *mut c_char;
-type Words = *const *const c_char;
 type Room = *mut c_void;
 type Bytes = *const c_void;
 
@@ -101,8 +101,6 @@ named! {
     [posix_spawn_file_actions_addopen] (
         actions: Room, fd: c_int, path: Text, flags: c_int, mode: mode_t
     ) -> c_int, AT_FDCWD, path, posix_spawn_file_actions_addopen;
-    [posix_spawn_file_actions_addchdir_np] (actions: Room, path: Text) -> c_int,
-        AT_FDCWD, path, posix_spawn_file_actions_addchdir_np;
 }
 
 /// Defines hooks of calls that take two names.
@@ -193,36 +191,4 @@ unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
         look_around();
     }
     result
-}
-
-/// Defines hooks of calls that start a program by its path, or by a name that is looked for.
-macro_rules! starts {
-    ($($name:ident $arguments:tt $program:ident $noted:ident;)*) => {
-        $(starts!(@one $name $arguments $program $noted);)*
-    };
-    (@one $name:ident ($($argument:ident: $type:ty),*) $program:ident $noted:ident) => {
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            // SAFETY: what the caller promises libc.
-            unsafe {
-                count::$noted($program);
-                libc_next::$name($($argument),*)
-            }
-        }
-    };
-}
-
-starts! {
-    execve(path: Text, arguments: Words, environment: Words) path starts;
-    execv(path: Text, arguments: Words) path starts;
-    execvp(name: Text, arguments: Words) name starts_found;
-    execvpe(name: Text, arguments: Words, environment: Words) name starts_found;
-    posix_spawn(
-        process: Room, path: Text, actions: Bytes, attributes: Bytes, arguments: Words,
-        environment: Words
-    ) path starts;
-    posix_spawnp(
-        process: Room, name: Text, actions: Bytes, attributes: Bytes, arguments: Words,
-        environment: Words
-    ) name starts_found;
 }

@@ -1,0 +1,425 @@
+//! The functions of libc that this library replaces because they start programs. One that is named
+//! in the exported directory is started from the mount: the forwarders may still hold it open for
+//! writing, and then the kernel does not start it by its own name.
+
+use crate::count;
+use crate::libc_next;
+use crate::redirect::{Concern, concern, led, redirects};
+use libc::{AT_FDCWD, c_char, c_int, c_void};
+use std::ffi::CStr;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+type Text = *const c_char;
+type Words = *const *const c_char;
+type Room = *mut c_void;
+type Bytes = *const c_void;
+
+/// Bytes of a path with its NUL, as in Linux.
+const PATH_MAX: usize = 4096;
+/// Bytes of a script in which the kernel looks for its interpreter.
+const FIRST_LINE: usize = 256;
+/// Words of a program that the library puts others before; with more, the kernel does it.
+const WORDS_MAX: usize = 500;
+
+/// Whether file actions of this process may change a directory, so that a relative name means
+/// another program.
+static MOVES: AtomicBool = AtomicBool::new(false);
+
+/// A way to start a program.
+struct Way<'a> {
+    /// Starts the program of this path with these words.
+    start: &'a dyn Fn(Text, Words) -> c_int,
+    /// The error of a start with this result.
+    error: fn(c_int) -> c_int,
+    /// Whether a relative name means what it means here.
+    is_here: bool,
+}
+
+/// The error of a call that leaves it in `errno`.
+fn errno_of(_: c_int) -> c_int {
+    // SAFETY: the place of this thread's errno.
+    unsafe { *libc::__errno_location() }
+}
+
+impl Way<'_> {
+    /// Starts the program of a path.
+    ///
+    /// # Safety
+    /// The path is a string, or an address for which the kernel would say EFAULT; so are words.
+    unsafe fn by_path(&self, path: Text, words: Words) -> c_int {
+        // SAFETY: the caller says so; where there is a concern, it is a string.
+        unsafe {
+            let is_left = !redirects()
+                || !crate::redirect::may_be_read(path)
+                || (!self.is_here && *path.cast::<u8>() != b'/');
+            if is_left {
+                count::starts(path);
+                return (self.start)(path, words);
+            }
+            led(AT_FDCWD, path, |found| {
+                count::starts(found);
+                if found == path {
+                    return self.with_interpreter(path, words);
+                }
+                if has_rights(found) {
+                    return (self.start)(path, words);
+                }
+                let result = self.with_interpreter(found, words);
+                // The mount may be one from which nothing is started.
+                match (self.error)(result) == libc::EACCES {
+                    true => (self.start)(path, words),
+                    false => result,
+                }
+            })
+        }
+    }
+
+    /// Starts a script by its interpreter, if this is a program of the directory; else the path.
+    unsafe fn with_interpreter(&self, path: Text, words: Words) -> c_int {
+        let mut line = [0u8; FIRST_LINE + 1];
+        // SAFETY: the path is a string; the words end with NULL.
+        unsafe {
+            let count = match words.is_null() {
+                true => 0,
+                false => (0..=WORDS_MAX)
+                    .take_while(|at| !(*words.add(*at)).is_null())
+                    .count(),
+            };
+            let found = match count {
+                1..=WORDS_MAX => interpreter(path, &mut line),
+                _ => None,
+            };
+            let Some((program, word)) = found else {
+                return (self.start)(path, words);
+            };
+            let mut all = [ptr::null::<c_char>(); WORDS_MAX + 4];
+            let before = [Some(program.as_ptr()), word.map(CStr::as_ptr), Some(path)];
+            let after = (1..count).map(|at| *words.add(at));
+            let given = before.into_iter().flatten().chain(after);
+            for (place, word) in all.iter_mut().zip(given) {
+                *place = word;
+            }
+            led(AT_FDCWD, program.as_ptr(), |program| {
+                (self.start)(program, all.as_ptr())
+            })
+        }
+    }
+
+    /// Starts the program of a name that is looked for in the folders of `PATH`.
+    ///
+    /// # Safety
+    /// As [`Way::by_path`].
+    unsafe fn by_name(&self, name: Text, words: Words) -> c_int {
+        let mut room = [0u8; PATH_MAX];
+        // SAFETY: the caller says so.
+        unsafe {
+            if !crate::redirect::may_be_read(name) {
+                return (self.start)(name, words);
+            }
+            if !libc::strchr(name, c_int::from(b'/')).is_null() {
+                return self.by_path(name, words);
+            }
+            if redirects() && self.is_in_directory(CStr::from_ptr(name), &mut room) {
+                return self.by_path(room.as_ptr().cast(), words);
+            }
+            count::starts_found(name);
+            (self.start)(name, words)
+        }
+    }
+
+    /// Whether the first program of a name in the folders of `PATH` is one of the directory; its
+    /// path is then in `room`.
+    unsafe fn is_in_directory(&self, name: &CStr, room: &mut [u8; PATH_MAX]) -> bool {
+        // SAFETY: the environment is the program's, which is calling.
+        let path = unsafe {
+            let path = libc::getenv(c"PATH".as_ptr());
+            if path.is_null() || name.is_empty() {
+                return false;
+            }
+            CStr::from_ptr(path).to_bytes()
+        };
+        let may_be = |room: &[u8; PATH_MAX]| {
+            let is_known = self.is_here || room[0] == b'/';
+            // SAFETY: a NUL ends it.
+            let concern = unsafe { concern(AT_FDCWD, room.as_ptr().cast()) };
+            is_known && [Concern::Export, Concern::Near].contains(&concern)
+        };
+        let folders = || path.split(|byte| *byte == b':');
+        // Most programs have no such folder: then nothing is looked at twice.
+        if !folders().any(|folder| joined(folder, name, room) && may_be(room)) {
+            return false;
+        }
+        folders()
+            // SAFETY: a NUL ends it.
+            .find(|folder| unsafe {
+                joined(folder, name, room)
+                    && led(AT_FDCWD, room.as_ptr().cast(), |path| is_program(path))
+            })
+            .is_some_and(|_| may_be(room))
+    }
+}
+
+/// Writes the path of a name in a folder of `PATH`, if it is not too long.
+fn joined(folder: &[u8], name: &CStr, room: &mut [u8; PATH_MAX]) -> bool {
+    let folder = if folder.is_empty() { b"." } else { folder };
+    let name = name.to_bytes_with_nul();
+    let Some(room) = room.get_mut(..folder.len() + 1 + name.len()) else {
+        return false;
+    };
+    room[..folder.len()].copy_from_slice(folder);
+    room[folder.len()] = b'/';
+    room[folder.len() + 1..].copy_from_slice(name);
+    true
+}
+
+/// The kind and rights of the file of a path, past the hooks.
+unsafe fn mode(path: Text) -> libc::mode_t {
+    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: a string, and room for the answer.
+    unsafe {
+        let room = found.as_mut_ptr();
+        match libc::syscall(libc::SYS_newfstatat, AT_FDCWD, path, room, 0) {
+            0 => found.assume_init().st_mode,
+            _ => 0,
+        }
+    }
+}
+
+/// Whether this process may start the file of a path.
+unsafe fn is_program(path: Text) -> bool {
+    // SAFETY: a string.
+    unsafe {
+        let is_ours = libc::syscall(libc::SYS_faccessat, AT_FDCWD, path, libc::X_OK) == 0;
+        is_ours && mode(path) & libc::S_IFMT == libc::S_IFREG
+    }
+}
+
+/// Whether a program gets rights by its file, which it would not get on the mount.
+unsafe fn has_rights(path: Text) -> bool {
+    // SAFETY: strings, and room for nothing.
+    unsafe {
+        let (mode, group) = (mode(path), libc::S_ISGID | libc::S_IXGRP);
+        let name = c"security.capability".as_ptr();
+        let none = ptr::null_mut::<c_void>();
+        mode & libc::S_ISUID != 0
+            || mode & group == group
+            || libc::syscall(libc::SYS_getxattr, path, name, none, 0) > 0
+    }
+}
+
+/// The interpreter that the first line of a script names, and the word after it, if this process
+/// may start the script and the interpreter is a program of the directory.
+unsafe fn interpreter(
+    path: Text,
+    line: &mut [u8; FIRST_LINE + 1],
+) -> Option<(&CStr, Option<&CStr>)> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    // SAFETY: a string, and room. Past the hooks.
+    let len = unsafe {
+        let fd = libc::syscall(libc::SYS_openat, AT_FDCWD, path, flags);
+        if fd < 0 {
+            return None;
+        }
+        let len = libc::syscall(libc::SYS_pread64, fd, line.as_mut_ptr(), FIRST_LINE, 0);
+        libc::syscall(libc::SYS_close, fd);
+        usize::try_from(len).ok()?
+    };
+    let end = line[..len].iter().position(|byte| *byte == b'\n')?;
+    let is_blank = |byte: &u8| [b' ', b'\t'].contains(byte);
+    if !line.starts_with(b"#!") || line[..end].contains(&0) {
+        return None;
+    }
+    let end = end
+        - line[..end]
+            .iter()
+            .rev()
+            .take_while(|byte| is_blank(byte))
+            .count();
+    let from = 2 + line[..end]
+        .iter()
+        .skip(2)
+        .take_while(|byte| is_blank(byte))
+        .count();
+    line[end] = 0;
+    let middle = line[from..end]
+        .iter()
+        .position(is_blank)
+        .map(|len| from + len);
+    if let Some(middle) = middle {
+        line[middle] = 0;
+    }
+    let text = |from: usize| CStr::from_bytes_until_nul(line.get(from..)?).ok();
+    let program = text(from)?;
+    // SAFETY: strings.
+    let is_wanted =
+        unsafe { concern(AT_FDCWD, program.as_ptr()) == Concern::Export && is_program(path) };
+    if !is_wanted {
+        return None;
+    }
+    let word = middle.map(|at| at + 1);
+    let word = word.map(|at| at + line[at..].iter().take_while(|byte| is_blank(byte)).count());
+    Some((program, word.and_then(text)))
+}
+
+/// Whether file actions may change a directory.
+fn may_move(actions: Bytes) -> bool {
+    // A libc with this function has a way to say so that is not seen here.
+    let newer = c"posix_spawn_file_actions_addchdir".as_ptr();
+    !actions.is_null()
+        && (MOVES.load(Ordering::Relaxed)
+            // SAFETY: a string.
+            || !unsafe { libc::dlsym(libc::RTLD_NEXT, newer) }.is_null())
+}
+
+/// Defines hooks of calls by which another program takes the place of this one.
+macro_rules! replaced {
+    ($($name:ident $by:ident ($($environment:ident)?);)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(
+                path: Text, arguments: Words $(, $environment: Words)?
+            ) -> c_int {
+                let start = |path, words| {
+                    // SAFETY: what the caller promises libc.
+                    unsafe { libc_next::$name(path, words $(, $environment)?) }
+                };
+                let way = Way { start: &start, error: errno_of, is_here: true };
+                // SAFETY: likewise.
+                unsafe { way.$by(path, arguments) }
+            }
+        )*
+    };
+}
+
+replaced! {
+    execve by_path (environment);
+    execv by_path ();
+    execvp by_name ();
+    execvpe by_name (environment);
+}
+
+/// Defines hooks of calls that start a program beside this one.
+macro_rules! spawned {
+    ($($name:ident $by:ident;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(
+                process: Room, path: Text, actions: Bytes, attributes: Bytes, arguments: Words,
+                environment: Words
+            ) -> c_int {
+                let start = |path, words| {
+                    // SAFETY: what the caller promises libc.
+                    unsafe {
+                        libc_next::$name(process, path, actions, attributes, words, environment)
+                    }
+                };
+                let is_here = !may_move(actions);
+                let way = Way { start: &start, error: |result| result, is_here };
+                // SAFETY: likewise.
+                unsafe { way.$by(path, arguments) }
+            }
+        )*
+    };
+}
+
+spawned! {
+    posix_spawn by_path;
+    posix_spawnp by_name;
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawn_file_actions_addchdir_np(actions: Room, path: Text) -> c_int {
+    MOVES.store(true, Ordering::Relaxed);
+    // SAFETY: what the caller promises libc.
+    unsafe {
+        led(AT_FDCWD, path, |path| {
+            libc_next::posix_spawn_file_actions_addchdir_np(actions, path)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawn_file_actions_addfchdir_np(actions: Room, fd: c_int) -> c_int {
+    MOVES.store(true, Ordering::Relaxed);
+    // SAFETY: what the caller promises libc.
+    unsafe { libc_next::posix_spawn_file_actions_addfchdir_np(actions, fd) }
+}
+
+/// Defines a hook of a call that takes the program's words one by one: puts them in a row and calls
+/// another function with its path and them. They lie in registers, then on the stack.
+macro_rules! listed {
+    ($($name:ident $with_row:ident;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            #[cfg(target_arch = "x86_64")]
+            unsafe extern "C" fn $name(_path: Text, _first: Text) -> c_int {
+                // The words after the sixth follow the return address, which moves below them all.
+                std::arch::naked_asm!(
+                    "pop rax",
+                    "push r9",
+                    "push r8",
+                    "push rcx",
+                    "push rdx",
+                    "push rsi",
+                    "mov rsi, rsp",
+                    "push rax",
+                    "call {with_row}",
+                    "pop rcx",
+                    "add rsp, 40",
+                    "push rcx",
+                    "ret",
+                    with_row = sym $with_row,
+                )
+            }
+
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            #[cfg(target_arch = "aarch64")]
+            unsafe extern "C" fn $name(_path: Text, _first: Text) -> c_int {
+                std::arch::naked_asm!(
+                    "sub sp, sp, #64",
+                    "str x1, [sp, #8]",
+                    "stp x2, x3, [sp, #16]",
+                    "stp x4, x5, [sp, #32]",
+                    "stp x6, x7, [sp, #48]",
+                    "add x1, sp, #8",
+                    "stp x29, x30, [sp, #-16]!",
+                    "bl {with_row}",
+                    "ldp x29, x30, [sp], #16",
+                    "add sp, sp, #64",
+                    "ret",
+                    with_row = sym $with_row,
+                )
+            }
+        )*
+    };
+}
+
+listed! {
+    execl with_row;
+    execlp with_row_found;
+    execle with_row_and_environment;
+}
+
+unsafe extern "C" fn with_row(path: Text, row: Words) -> c_int {
+    // SAFETY: the row ends with NULL.
+    unsafe { execv(path, row) }
+}
+
+unsafe extern "C" fn with_row_found(name: Text, row: Words) -> c_int {
+    // SAFETY: likewise.
+    unsafe { execvp(name, row) }
+}
+
+unsafe extern "C" fn with_row_and_environment(path: Text, row: Words) -> c_int {
+    // SAFETY: the environment comes after the NULL.
+    unsafe {
+        let mut end = row;
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        execve(path, row, (*end.add(1)).cast())
+    }
+}
