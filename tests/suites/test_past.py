@@ -325,3 +325,38 @@ def test_starts_that_stay_as_they_are(up):
         for way in ("execve", "execvp", "posix_spawn"):
             done = up.tidegate("run", "--", up / "starts", way, program, cwd=OUTSIDE, code=1)
             assert error in done.stderr, done
+
+
+def test_a_program_that_outlives_the_forwarders(forwarders):
+    """Its names lead to a mount, and not to the folder that the mount leaves behind."""
+    with forwarders(1) as up:
+        go = up / "go"
+        os.mkfifo(go)
+        script = f"echo one > {up.data}/one; read x < {go}; echo two > {up.data}/two; mkdir -p {up.data}/a/b; " \
+                 f"cp {up.data}/two {up.data}/a/b/three"
+        process = up.begin("run", "--", "sh", "-c", script, cwd=OUTSIDE)
+        until(lambda: (up.data / "one").exists(), "the program does not begin")
+        up.down()
+        go.write_text("\n")
+        assert process.wait(60) == 0
+        assert os.listdir(up.mount) == []
+        assert (up.data / "two").read_text() == (up.data / "a/b/three").read_text() == "two\n"
+
+
+def test_a_program_that_outlives_its_run(up):
+    """The run's own mount, and its folder, are gone by then."""
+    data, state, go, end = up.folder("late"), up.folder("late.run"), up / "late.go", up / "late.end"
+    state.chmod(0o700)
+    os.mkfifo(go)
+    up.tidegate("up", data, "--forwarders", 1, "--no-mount", "--state-dir", state)
+    try:
+        script = f"( exec > /dev/null 2>&1; read x < {go}; mkdir -p {data}/a; echo $TIDEGATE_MOUNT > {data}/a/f; " \
+                 f"touch {end} ) & echo $TIDEGATE_MOUNT; echo x > {data}/begun"
+        done = up.tidegate("run", "--state-dir", state, "--", "sh", "-c", script, cwd=OUTSIDE)
+        mount = done.stdout.strip()
+        assert (data / "begun").exists() and not os.path.exists(mount), done
+        go.write_text("\n")
+        until(end.exists, "the program does not go on")
+        assert (data / "a/f").read_text().strip() == mount and not os.path.exists(mount)
+    finally:
+        up.tidegate("down", "--state-dir", state)

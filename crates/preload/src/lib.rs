@@ -31,6 +31,7 @@ mod intercept;
 #[cfg(not(test))]
 mod hooks;
 mod libc_next;
+mod mounted;
 #[cfg(not(test))]
 mod names;
 mod redirect;

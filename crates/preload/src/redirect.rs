@@ -6,6 +6,7 @@
 //! the directory by `..` are left alone too. Other programs' names cost the comparison of a few
 //! bytes.
 
+use crate::mounted::Mount;
 use libc::{c_char, c_int};
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -23,7 +24,8 @@ struct Places {
     /// Empty if it is not known.
     export: Vec<u8>,
     mount: Vec<u8>,
-    redirects: bool,
+    /// Where names are led; None if they are left as they are.
+    target: Option<Mount>,
 }
 
 static PLACES: AtomicPtr<Places> = AtomicPtr::new(ptr::null_mut());
@@ -78,8 +80,9 @@ pub(crate) fn begin() {
         return;
     }
     let is_off = variable(c"TIDEGATE_REDIRECT").is_some_and(|it| it == c"off");
+    let redirects = !is_off && !export.is_empty();
     let places = Box::new(Places {
-        redirects: !is_off && !export.is_empty(),
+        target: redirects.then(|| Mount::new(&mount, &export)).flatten(),
         export,
         mount,
     });
@@ -277,7 +280,7 @@ pub(crate) unsafe fn led<T>(
     // SAFETY: the caller says so.
     let concern = unsafe { concern(folder, path) };
     match places() {
-        Some(places) if places.redirects => match concern {
+        Some(places) if places.target.is_some() => match concern {
             // SAFETY: there is a concern, so it is a string.
             Concern::Export => lead(places, unsafe { CStr::from_ptr(path) }, call),
             // SAFETY: likewise.
@@ -288,13 +291,18 @@ pub(crate) unsafe fn led<T>(
     }
 }
 
+/// Whether there is a mount to lead to.
+fn is_there(places: &Places) -> bool {
+    places.target.as_ref().is_some_and(Mount::is_there)
+}
+
 #[cold]
 #[inline(never)]
 fn lead<T>(places: &Places, path: &CStr, call: impl FnOnce(*const c_char) -> T) -> T {
     let mut room = [0u8; PATH_MAX];
     match in_mount(places, path.to_bytes(), &mut room) {
-        Some(()) => call(room.as_ptr().cast()),
-        None => call(path.as_ptr()),
+        Some(()) if is_there(places) => call(room.as_ptr().cast()),
+        _ => call(path.as_ptr()),
     }
 }
 
@@ -307,8 +315,8 @@ fn lead_near<T>(places: &Places, path: &CStr, call: impl FnOnce(*const c_char) -
         .and_then(|here| absolute(here, path.to_bytes(), &mut whole))
         .map(|len| &whole[..len]);
     match found.and_then(|whole| in_mount(places, whole, &mut room)) {
-        Some(()) => call(room.as_ptr().cast()),
-        None => call(path.as_ptr()),
+        Some(()) if is_there(places) => call(room.as_ptr().cast()),
+        _ => call(path.as_ptr()),
     }
 }
 
@@ -421,7 +429,7 @@ pub(crate) fn is_past(path: &[u8]) -> bool {
 
 /// Whether names of the exported directory are led to the mount.
 pub(crate) fn redirects() -> bool {
-    places().is_some_and(|places| places.redirects)
+    places().is_some_and(|places| places.target.is_some())
 }
 
 #[cfg(test)]
@@ -432,7 +440,7 @@ mod tests {
         let places = Places {
             export: b"/work/data".to_vec(),
             mount: b"/work/data/mnt".to_vec(),
-            redirects: true,
+            target: None,
         };
         let mut room = [0; PATH_MAX];
         in_mount(&places, path, &mut room)?;
