@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 /// Bytes of a path with its NUL, as in Linux.
 const PATH_MAX: usize = 4096;
 
-/// Lowest and highest address that can be a program's. The kernel says EFAULT for others.
-const ADDRESSES: std::ops::Range<usize> = 4096..(1 << 47);
+/// Lowest and highest address that can be a program's, on any machine: an aarch64 has its heap and
+/// stack above 1 << 47. The kernel says EFAULT for others.
+const ADDRESSES: std::ops::Range<usize> = 4096..(1 << 56);
 
 /// The directory and the mount, without `.`, `..` and repeated slashes.
 struct Places {
@@ -475,6 +476,25 @@ mod tests {
         }
         let long = [b"/work/data/".as_slice(), &[b'x'; PATH_MAX - 12]].concat();
         assert_eq!(of(&long), None, "it is too long in the mount");
+    }
+
+    #[test]
+    fn high_addresses_are_a_programs_too() {
+        for address in [
+            4096,
+            1 << 40,
+            (1 << 47) - 1,
+            1 << 47,
+            (1 << 48) - 4096,
+            1 << 52,
+        ] {
+            let name = std::ptr::without_provenance::<c_char>(address);
+            assert!(may_be_read(name), "{address:x}");
+        }
+        for address in [0, 1, 4095, 1 << 63, usize::MAX] {
+            let name = std::ptr::without_provenance::<c_char>(address);
+            assert!(!may_be_read(name), "{address:x}");
+        }
     }
 
     #[test]
