@@ -6,6 +6,7 @@ use crate::count;
 use crate::libc_next;
 use crate::redirect::{led, led_pair, led_template, look_around};
 use libc::{AT_FDCWD, c_char, c_int, c_long, c_uint, c_void, mode_t, off_t, size_t, ssize_t};
+use tidegate_client::opened::Word;
 
 type Text = *const c_char;
 type Template = *mut c_char;
@@ -116,9 +117,15 @@ macro_rules! paired {
         unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             // SAFETY: what the caller promises libc.
             unsafe {
-                led_pair(($from_folder, $from), ($to_folder, $to), |$from, $to| {
-                    libc_next::$name($($argument),*)
-                })
+                let (result, is_past) =
+                    led_pair(($from_folder, $from), ($to_folder, $to), |$from, $to| {
+                        libc_next::$name($($argument),*)
+                    });
+                if is_past && result == 0 {
+                    count::add(Word::Alias);
+                    count::add(Word::Written);
+                }
+                result
             }
         }
     };

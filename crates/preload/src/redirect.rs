@@ -365,7 +365,8 @@ fn in_mount(places: &Places, path: &[u8], room: &mut [u8; PATH_MAX]) -> Option<(
 }
 
 /// The same for a call with two names. Where the one name leads to the mount and the other does
-/// not, the call is not possible between them, but perhaps with the names as they are.
+/// not, the call is not possible between them, but perhaps with the names as they are; also returns
+/// whether it was made so.
 ///
 /// # Safety
 /// As [`concern`], for both.
@@ -373,7 +374,7 @@ pub(crate) unsafe fn led_pair(
     (from_folder, from): (c_int, *const c_char),
     (to_folder, to): (c_int, *const c_char),
     call: impl Fn(*const c_char, *const c_char) -> c_int,
-) -> c_int {
+) -> (c_int, bool) {
     let is_one = Cell::new(false);
     // SAFETY: the caller says so.
     let result = unsafe {
@@ -386,8 +387,8 @@ pub(crate) unsafe fn led_pair(
     };
     // SAFETY: the place of this thread's errno.
     match result == -1 && is_one.get() && unsafe { *libc::__errno_location() } == libc::EXDEV {
-        true => call(from, to),
-        false => result,
+        true => (call(from, to), true),
+        false => (result, false),
     }
 }
 
