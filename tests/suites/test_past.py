@@ -1,6 +1,7 @@
 """What goes past the forwarders: names of the exported directory itself lead to the mount, `run` says what it will not
 lead there, and counts it. The program's exit code, its output and its signals are its own."""
 import os
+import pty
 import re
 import signal
 import sys
@@ -244,6 +245,54 @@ def test_signals_are_the_programs(up):
         process.send_signal(end)
         assert process.wait(30) == (9 if end == signal.SIGTERM else -end)
         until(lambda: not alive(pid), "the program goes on")
+
+
+# Says each signal that it gets, and ends by SIGTERM.
+SIGNALLED = """
+import os, signal
+ours, its = os.pipe()
+os.set_blocking(its, False)
+for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM): signal.signal(number, lambda *_: None)
+# Handlers of Python's may run once for two signals.
+signal.set_wakeup_fd(its)
+os.write(1, b"ready ")
+while (number := os.read(ours, 1)[0]) != signal.SIGTERM: os.write(1, b"%d " % number)
+"""
+
+
+def signalled(up, name, *sends, stdin=None):
+    """What the program has got of the signals that each of `sends` sends to `run`, given its process."""
+    output = up / f"signals.{name}"
+    with open(output, "wb") as file:
+        process = up.start(up.program, "run", "--", sys.executable, "-c", SIGNALLED, env=up.environment, cwd=up.data,
+                           stdout=file, stdin=stdin, start_new_session=True)
+    for count, send in enumerate(sends, 1):
+        until(lambda count=count: len(output.read_text().split()) >= count, f"signal {count} does not reach it")
+        send(process)
+    until(lambda: len(output.read_text().split()) > len(sends), "the last signal does not reach it")
+    # `run` takes its signals in the order of their numbers, and this one is the last.
+    process.terminate()
+    assert process.wait(30) == 0
+    return [int(it) for it in output.read_text().split()[1:]]
+
+
+def test_a_signal_to_the_process_group_comes_once(up):
+    def to_group(process):
+        os.killpg(process.pid, signal.SIGUSR1)
+    for i in range(3):
+        assert signalled(up, f"group{i}", to_group, to_group) == [signal.SIGUSR1] * 2
+
+
+def test_a_signal_to_run_alone_reaches_the_program_also_at_a_terminal(up):
+    def interrupt(process):
+        process.send_signal(signal.SIGINT)
+    assert signalled(up, "alone", interrupt, interrupt) == [signal.SIGINT] * 2
+    control, terminal = pty.openpty()
+    try:
+        assert signalled(up, "terminal", interrupt, stdin=terminal) == [signal.SIGINT]
+    finally:
+        os.close(control)
+        os.close(terminal)
 
 
 def test_ignored_signals_stay_ignored(up):

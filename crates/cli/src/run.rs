@@ -5,6 +5,7 @@ mod launcher;
 mod notice;
 mod slurm;
 mod supervise;
+mod witness;
 
 use crate::dead_mount;
 use crate::errln;

@@ -1,6 +1,8 @@
 //! Runs a program as a child, as if it had taken the place of this process: signals go on to the
-//! program, the terminal stops and continues both, and the end of the one is that of the other.
+//! program unless the program has got them, the terminal stops and continues both, and the end of
+//! the one is that of the other.
 
+use super::witness::Witness;
 use crate::fail::Fail;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, setrlimit,
@@ -29,9 +31,9 @@ pub fn supervise(
     let ignored = ignored();
     let caught = PASSED.into_iter().filter(|it| ignored >> (it - 1) & 1 == 0);
     let mut signals = Signals::new(caught.chain([SIGCHLD])).map_err(Fail::runtime)?;
+    let mut witness = Witness::start().map_err(Fail::runtime)?;
     die_with_this_process(command);
     let mut child = command.spawn().map_err(|error| cannot(&error))?;
-    // A terminal sends its signals to the child as well, which is in our process group.
     let terminal = rustix::termios::isatty(rustix::stdio::stdin());
     let pid = Pid::from_child(&child);
     for signal in signals.forever() {
@@ -44,8 +46,8 @@ pub fn supervise(
             }
             continue;
         }
-        let from_terminal = [SIGINT, SIGQUIT, SIGTSTP, SIGWINCH].contains(&signal);
-        if !(terminal && from_terminal) {
+        // What a terminal, a shell or `timeout` sends to the process group, the program has got.
+        if !witness.has_seen(signal) {
             // It may have ended meanwhile; SIGCHLD says so next.
             let _ = Signal::from_named_raw(signal).map(|signal| kill_process(pid, signal));
         }
