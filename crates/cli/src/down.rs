@@ -54,7 +54,11 @@ impl Down {
                     return ended(&killed);
                 }
             }
-            let taken = StateLock::take(&state, "down", up::LOCK_PATIENCE)?;
+            let taken = match StateLock::take(&state, "down", up::LOCK_PATIENCE) {
+                // Another has ended all that was here.
+                Err(_) if state.is_gone() => return ended(&killed),
+                taken => taken?,
+            };
             // One that had the lock before us may be up now.
             if Process::find(&state.inside(&state.file("up.pid"))).is_none() {
                 lock = Some(taken);

@@ -19,13 +19,16 @@ pub const FORWARDERS_MAX: usize = 64;
 /// The folder of the state directory where to mount, if nothing else is said.
 pub const MOUNT: &str = "mnt";
 
+/// The file that commands lock.
+pub const LOCK: &str = "lock";
+
 /// What the names of other files begin with that commands make in a state directory, up to a dot.
 const OWN_FILES: [&str; 9] = [
     "applications",
     "client",
     "forwarder",
     "killed",
-    "lock",
+    LOCK,
     "mount",
     "restarts",
     "secret",
@@ -214,7 +217,10 @@ impl StateDir {
         if self.outside_of_jobs().is_none() {
             return;
         }
-        for name in self.names() {
+        let mut names = self.names();
+        // The lock last: whoever waits for it, or comes anew, sees all of the rest or nothing.
+        names.sort_by_key(|name| name == LOCK);
+        for name in names {
             let kind = name.split_once('.').map_or(name.as_str(), |(kind, _)| kind);
             // Whatever cannot be removed keeps the directory.
             if OWN_FILES.contains(&kind) {
@@ -230,6 +236,12 @@ impl StateDir {
     pub fn is_gone(&self) -> bool {
         let found = self.opened.get().map(rustix::fs::fstat);
         found.is_some_and(|found| found.is_ok_and(|found| found.st_nlink == 0))
+    }
+
+    /// That it has been removed, as a message.
+    pub fn removed(&self) -> String {
+        let path = self.path.display();
+        format!("a `tidegate down` has just removed the state directory {path}; try again")
     }
 
     fn wrong(&self, what: &dyn std::fmt::Display) -> Fail {
