@@ -123,11 +123,10 @@ impl Target {
         };
         let path = |path: &PathBuf| std::path::absolute(path).map_or(path.into(), OsString::from);
         let text = |text: &String| OsString::from(text);
-        if self.client.is_none() && self.forwarders.is_empty() {
-            let state = StateDir::choose(self.state_dir.as_deref());
-            add("--state-dir", Some(state.path().into()));
-        }
-        let forwarders = self.forwarders.join(",");
+        // A directory that is named keeps a command from root's mount: so only one that is there.
+        add("--state-dir", self.state().map(|it| it.path().into()));
+        let forwarders: Vec<String> = self.forwarders.iter().map(|it| elsewhere(it)).collect();
+        let forwarders = forwarders.join(",");
         add(
             "--forwarders",
             (!forwarders.is_empty()).then(|| forwarders.into()),
@@ -186,6 +185,18 @@ impl Target {
     }
 }
 
+/// A part of a list as it is right in every directory: a file's path is absolute. `@_NAME` without
+/// a `/` is no file.
+fn elsewhere(part: &str) -> String {
+    let file = part.strip_prefix('@');
+    let file = file.filter(|it| !it.starts_with('_') || it.contains('/'));
+    let path = file.and_then(|file| std::path::absolute(file).ok());
+    match path.as_deref().and_then(std::path::Path::to_str) {
+        Some(path) => format!("@{path}"),
+        None => part.to_string(),
+    }
+}
+
 /// Sets how the client transfers long reads and writes, if the file says so.
 fn pipeline(options: &mut Options, found: &ClientFile) -> Result<(), Fail> {
     if let Some(name) = &found.pipelining {
@@ -240,4 +251,46 @@ pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client
         errln!("tidegate: warning: {line}");
     }
     Ok(client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(target: Target) -> Vec<String> {
+        let words = target.words().into_iter();
+        words
+            .map(|word| word.into_string().expect("text"))
+            .collect()
+    }
+
+    fn target(forwarders: &[&str], state_dir: Option<&str>) -> Target {
+        Target {
+            forwarders: forwarders.iter().map(|it| it.to_string()).collect(),
+            client: None,
+            state_dir: state_dir.map(PathBuf::from),
+            secret_file: None,
+            munge: None,
+            munge_uid: None,
+            encryption: None,
+            pipelining: None,
+        }
+    }
+
+    #[test]
+    fn the_same_forwarders_are_named_for_another_directory() {
+        let here = std::env::current_dir().expect("there is one");
+        let given = ["tcp:io1:4600", "@list", "@/etc/list", "@_tidegate._tcp.org"];
+        let wanted = format!(
+            "tcp:io1:4600,@{}/list,@/etc/list,@_tidegate._tcp.org",
+            here.display()
+        );
+        assert_eq!(words(target(&given, None)), ["--forwarders", &wanted]);
+    }
+
+    #[test]
+    fn a_state_directory_without_forwarders_is_not_named() {
+        let none = target(&[], Some("/nowhere/at/all"));
+        assert_eq!(words(none), [""; 0]);
+    }
 }
