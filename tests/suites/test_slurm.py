@@ -161,6 +161,41 @@ def test_srun_in_a_script_is_met(node):
     assert done.stdout.split() == [str(node.mount)] * 3 and "going to /tmp" not in done.stderr, done
 
 
+def test_srun_in_a_script_works_in_the_export_without_a_mount_that_stays(node):
+    """A mount that lasts as long as the run is this user's, and the tasks begin where root's daemon can."""
+    state = node.work.folder("private")
+    os.chown(state, USER, USER)
+    state.chmod(0o700)
+    data = node.work.folder("private.data")
+    os.chown(data, USER, USER)
+    more = {"cwd": data, "TIDEGATE_STATE_DIR": str(state)}
+    node.tidegate("up", data, "--no-mount", "--forwarders", 1, **more)
+    try:
+        # What the tasks find: a run of their own, and nothing of the one around.
+        script = "srun sh -c 'pwd > by.task; env > environment'; pwd > by.script"
+        done = node.tidegate("run", "--", "sh", "-c", script, **more)
+        assert "going to /tmp" not in done.stderr, done
+        places = [(data / f"by.{it}").read_text().strip() for it in ("task", "script")]
+        assert all(re.fullmatch(rf"{node.home}/tidegate-run-\d+", it) for it in places), places
+        assert len(set(places)) == 2, places
+        # Only addresses: nobody knows which directory is exported.
+        addresses = ",".join(f"unix:{it}" for it in sorted(state.glob("*.sock")))
+        script = "srun sh -c 'echo $TIDEGATE_MOUNT > $TIDEGATE_MOUNT/by.address'; echo $TIDEGATE_MOUNT"
+        done = node.tidegate("run", "--forwarders", addresses, "--", "sh", "-c", script, **more | {"cwd": "/"})
+        assert (data / "by.address").read_text().strip() != done.stdout.strip(), done
+    finally:
+        node.tidegate("down", **more)
+
+
+def test_a_program_with_such_a_name_is_no_command_of_slurms(node):
+    for name in ("srun_case.sh", "sbatch_all", "srun"):
+        script = node.data / name
+        script.write_text("#!/bin/sh\necho \"$@\" $TIDEGATE_MOUNT\n")
+        script.chmod(0o755)
+        done = node.tidegate("run", "--", f"./{name}", "-a", 1)
+        assert done.stdout.split() == ["-a", "1", str(node.mount)], done
+
+
 def test_what_cannot_be_is_refused(node):
     for words in (("srun", "--multi-prog", "file"), ("srun", "true", ":", "true"), ("srun", "--bcast=/tmp/x", "true"),
                   ("sbatch", "script"), ("salloc", "true")):
@@ -177,7 +212,7 @@ def test_a_job_that_a_program_hands_in_is_not_of_the_run(node):
     node.tidegate("run", "--", "sh", "-c", f"sbatch --wait --output {output} {script}")
     lines = output.read_text().splitlines()
     assert lines[0] == str(node.data), lines
-    assert not [it for it in lines if it.startswith(("LD_PRELOAD=", "TIDEGATE_MOUNT="))], lines
+    assert not [it for it in lines if it.startswith(("LD_PRELOAD=", "TIDEGATE_MOUNT=", "TIDEGATE_COUNTS="))], lines
 
 
 def test_steps_of_a_job_are_one_application(node):

@@ -10,6 +10,7 @@ mod witness;
 use crate::dead_mount;
 use crate::errln;
 use crate::fail::Fail;
+use crate::holders;
 use crate::installed::{self, SHORTCUT};
 use crate::mount;
 use crate::names;
@@ -25,7 +26,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 use supervise::{end_as, supervise};
 use tidegate_client::opened::Program;
@@ -91,7 +92,12 @@ impl Run {
         {
             // Root's mount serves everything, whether forwarders take this user's programs or not.
             let app = App::choose(self.app.as_deref(), launcher);
-            return self.run_in(None, &point, &app);
+            let files = Files {
+                export: None,
+                point,
+                is_own: false,
+            };
+            return self.run_in(&files, &app);
         }
         let (found, client) = self.target.connect(None)?;
         if let Some(starter) = Starter::of(&self.program[0]) {
@@ -103,7 +109,11 @@ impl Run {
         let view = view.transpose()?;
         let app = App::choose(self.view.as_deref().or(self.app.as_deref()), launcher);
         let export = found.export.clone();
-        let export = export.map(|export| inside(export, view.as_ref()));
+        let mut files = Files {
+            export: export.map(|export| inside(export, view.as_ref())),
+            point: PathBuf::new(),
+            is_own: true,
+        };
         if let Some(file) = self.target.names_file() {
             names::remember(&file, &app.name);
         }
@@ -117,9 +127,11 @@ impl Run {
             if dead_mount::is_dead(&point) {
                 return Err(Fail::runtime(dead_mount::advice(&point)));
             }
-            let point = inside(point, view.as_ref());
+            // As `getcwd` says it: programs and the short-cut compare names.
+            files.point = inside(holders::spelled(&point), view.as_ref());
+            files.is_own = found.told_by.is_none();
             if let Some(view) = &view
-                && !point.is_dir()
+                && !files.point.is_dir()
             {
                 return Err(Fail::runtime(format!(
                     "the directory {} of view {} is not there; `tidegate view create {1} {0}` \
@@ -127,11 +139,12 @@ impl Run {
                     view.directory, view.name
                 )));
             }
-            return self.run_in(export.as_deref(), &point, &app);
+            return self.run_in(&files, &app);
         }
         let private = PrivateDir::make()?;
         let mounted = mount::mount(&client, &private.path, false, view.as_ref())?;
-        let watched = self.watch(export.as_deref(), &private.path, &app);
+        files.point = holders::spelled(&private.path);
+        let watched = self.watch(&files, &app);
         mounted.unmount();
         client.shutdown();
         drop(private);
@@ -139,25 +152,21 @@ impl Run {
     }
 
     /// Runs the program in a mount that is there.
-    fn run_in(&self, export: Option<&Path>, point: &Path, app: &App) -> Result<ExitCode, Fail> {
-        if export.is_some() || self.summary {
-            return self.watch(export, point, app).map(end_as);
+    fn run_in(&self, files: &Files, app: &App) -> Result<ExitCode, Fail> {
+        if files.export.is_some() || self.summary {
+            return self.watch(files, app).map(end_as);
         }
         // Nothing is left for us to do: the program takes our place, with signals and all.
-        let error = self.command(export, point, app).exec();
+        let error = self.command(files, app).exec();
         Err(cannot_run(&self.program[0], &error))
     }
 
     /// Runs the program, and says what of it went past the forwarders.
-    fn watch(
-        &self,
-        export: Option<&Path>,
-        point: &Path,
-        app: &App,
-    ) -> Result<std::process::ExitStatus, Fail> {
+    fn watch(&self, files: &Files, app: &App) -> Result<ExitStatus, Fail> {
         let name = &self.program[0];
         let kind = notice::program(name);
-        let mut command = self.command(export, point, app);
+        let mut command = self.command(files, app);
+        let (export, point) = (files.export.as_deref(), files.point.as_path());
         if let Some(export) = export {
             self.say_what_goes_past(export, point, kind, &command);
         }
@@ -242,9 +251,14 @@ impl Run {
         if let Some(app) = self.app.as_ref().or(self.view.as_ref()) {
             command.env("TIDEGATE_APP", app).env_remove(APP_MADE);
         }
-        if let (Some(export), Some(mount)) = (&found.export, &found.mount)
-            && let Some(place) = same_place(Some(mount), export)
-        {
+        let told = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        let mount = found.mount.as_deref().map(holders::spelled);
+        // A mount that lasts as long as a run is known to the run's programs alone.
+        let pairs = [(mount, found.export.clone()), (told(MOUNT), told(EXPORT))];
+        let mut places = pairs
+            .into_iter()
+            .filter_map(|(mount, export)| same_place(Some(&mount?), &export?));
+        if let Some(place) = places.next() {
             command.env("PWD", &place).current_dir(place);
         }
         cannot_run(&self.program[0], &command.exec())
@@ -277,25 +291,28 @@ impl Run {
         words
     }
 
-    fn command(&self, export: Option<&Path>, point: &Path, app: &App) -> Command {
+    fn command(&self, files: &Files, app: &App) -> Command {
+        let (export, point) = (files.export.as_deref(), files.point.as_path());
         if self.verbose {
             let name = &app.name;
             errln!("tidegate: application {name}, files in {}", point.display());
         }
         let mut command = Command::new(&self.program[0]);
-        command.env("TIDEGATE_MOUNT", point);
+        command.env(MOUNT, point);
         command.env("TIDEGATE_APP", &app.name);
         match app.is_made {
             true => command.env(APP_MADE, "1"),
             false => command.env_remove(APP_MADE),
         };
+        // The short-cut leads names of the directory to the mount, and puts the words before a
+        // command of Slurm's, whose tasks could not enter a mount of this user's.
         match export {
-            // The short-cut leads names of the directory to the mount, and puts the words before a
-            // command of Slurm's.
-            Some(export) => command
-                .env(EXPORT, export)
-                .env(AGAIN, self.again(false).join(OsStr::new(BETWEEN))),
-            None => command.env_remove(EXPORT).env_remove(AGAIN),
+            Some(export) => command.env(EXPORT, export),
+            None => command.env_remove(EXPORT),
+        };
+        match files.is_own {
+            true => command.env(AGAIN, self.again(false).join(OsStr::new(BETWEEN))),
+            false => command.env_remove(AGAIN),
         };
         if self.no_redirect {
             command.env(REDIRECT, "off");
@@ -406,6 +423,19 @@ fn same_place(export: Option<&Path>, point: &Path) -> Option<PathBuf> {
 /// Set beside TIDEGATE_APP where its name was not the user's choice, and the program may start
 /// several MPI jobs: each is an application of its own then.
 const APP_MADE: &str = "TIDEGATE_APP_MADE";
+
+/// The files that a program finds.
+struct Files {
+    /// The exported directory, or that of the view in it, if it is known.
+    export: Option<PathBuf>,
+    /// Where they are mounted.
+    point: PathBuf,
+    /// Whether the mount is this user's, which others cannot enter.
+    is_own: bool,
+}
+
+/// Where the files are mounted.
+const MOUNT: &str = "TIDEGATE_MOUNT";
 
 /// The exported directory, if it is on this node.
 const EXPORT: &str = "TIDEGATE_EXPORT";

@@ -58,11 +58,12 @@ pub(crate) unsafe fn begin(
     );
 }
 
-/// Whether a program's name is that of such a command, perhaps followed by a version.
+/// Whether a program's name is that of such a command, perhaps with what distributions that have
+/// several programs of the name put behind it.
 fn is_starter(name: &[u8]) -> bool {
     STARTERS.iter().any(|known| {
         let rest = name.strip_prefix(*known);
-        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'.' | b'-' | b'_')))
+        rest.is_some_and(|rest| matches!(rest, b"" | b"-wlm" | b"-slurm" | b".slurm"))
     })
 }
 
@@ -72,10 +73,10 @@ mod tests {
 
     #[test]
     fn the_commands_are_known() {
-        for name in ["srun", "srun-wlm", "sbatch", "salloc.22"] {
+        for name in ["srun", "srun-wlm", "sbatch", "salloc.slurm"] {
             assert!(is_starter(name.as_bytes()), "{name}");
         }
-        for name in ["", "srunner", "scancel", "sh"] {
+        for name in ["", "srunner", "srun_case", "scancel", "sh"] {
             assert!(!is_starter(name.as_bytes()), "{name}");
         }
     }

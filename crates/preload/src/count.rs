@@ -66,13 +66,15 @@ fn memory() -> Option<&'static Memory> {
 
 /// Maps the memory; None if it is not there, or is something else.
 fn map(path: &CStr) -> Option<*mut Memory> {
+    let look = libc::O_PATH | libc::O_CLOEXEC;
     let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
     let mut found = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: a string, room for the answer, and a new mapping. Past the hooks.
     unsafe {
-        let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
-        let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-        let is_memory = libc::fstat(fd, found.as_mut_ptr()) == 0 && {
+        // To open what has that number in another process by now could have effects.
+        let seen = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), look);
+        let seen = c_int::try_from(seen).ok().filter(|fd| *fd >= 0)?;
+        let is_memory = libc::fstat(seen, found.as_mut_ptr()) == 0 && {
             let found = found.assume_init();
             // Nobody else's, without a name, and of a size that stays.
             found.st_mode & libc::S_IFMT == libc::S_IFREG
@@ -80,17 +82,22 @@ fn map(path: &CStr) -> Option<*mut Memory> {
                 && found.st_nlink == 0
                 && found.st_size == BYTES as libc::off_t
         };
-        let mapped = match is_memory {
-            true => libc_next::mmap64(
-                ptr::null_mut(),
-                BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd,
-                0,
-            ),
-            false => libc::MAP_FAILED,
+        let fd = match (is_memory, CStr::from_bytes_until_nul(&link_name(seen))) {
+            (true, Ok(name)) => {
+                libc::syscall(libc::SYS_openat, libc::AT_FDCWD, name.as_ptr(), flags)
+            }
+            _ => -1,
         };
+        libc::syscall(libc::SYS_close, seen);
+        let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+        let mapped = libc_next::mmap64(
+            ptr::null_mut(),
+            BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            fd,
+            0,
+        );
         libc::syscall(libc::SYS_close, fd);
         let memory = mapped.cast::<Memory>();
         if mapped == libc::MAP_FAILED {
@@ -179,6 +186,14 @@ fn look_at(memory: &Memory, fd: c_int, writes: bool, concern: Concern) {
 
 /// Whether an open file lies below the exported directory.
 fn is_past(fd: c_int) -> bool {
+    let mut room = [0; 4096];
+    let name = link_name(fd);
+    let name = CStr::from_bytes_until_nul(&name);
+    name.is_ok_and(|name| redirect::is_past(redirect::link(name, &mut room)))
+}
+
+/// The name that the kernel has for an open file, with a NUL at its end.
+fn link_name(fd: c_int) -> [u8; 26] {
     let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
     let mut left = fd.unsigned_abs();
     let digits = left.checked_ilog10().unwrap_or(0) as usize + 1;
@@ -186,9 +201,7 @@ fn is_past(fd: c_int) -> bool {
         name[at] = b'0' + (left % 10) as u8;
         left /= 10;
     }
-    let mut room = [0; 4096];
-    let name = CStr::from_bytes_until_nul(&name);
-    name.is_ok_and(|name| redirect::is_past(redirect::link(name, &mut room)))
+    name
 }
 
 /// Bytes of a program that are looked at.

@@ -58,12 +58,12 @@ impl Launcher {
     /// The launcher that a program is; None if it is none.
     pub fn of(program: &str) -> Option<Launcher> {
         let name = Path::new(program).file_name()?.to_str()?;
-        let names = ["mpirun", "mpiexec", "orterun", "prterun", "srun"];
+        if is_slurms(name, "srun") {
+            return Some(Launcher::Slurm);
+        }
+        let names = ["mpirun", "mpiexec", "orterun", "prterun"];
         if !names.iter().any(|known| begins(name, known)) {
             return None;
-        }
-        if begins(name, "srun") {
-            return Some(Launcher::Slurm);
         }
         Some(found(program).map_or(Launcher::Other, |path| family(&path)))
     }
@@ -116,6 +116,15 @@ fn begins(name: &str, known: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '_']))
 }
 
+/// What distributions that have several programs of a name put behind that of Slurm's command.
+const OF_SLURM: [&str; 4] = ["", "-wlm", "-slurm", ".slurm"];
+
+/// Whether it is the name of that command of Slurm's.
+pub fn is_slurms(name: &str, command: &str) -> bool {
+    let rest = name.strip_prefix(command);
+    rest.is_some_and(|rest| OF_SLURM.contains(&rest))
+}
+
 /// The path of the program, with all links followed.
 pub fn found(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
@@ -152,6 +161,7 @@ mod tests {
         assert_eq!(Launcher::of("sh"), None);
         assert_eq!(Launcher::of("/usr/bin/mpirunner"), None);
         assert_eq!(Launcher::of("srun"), Some(Launcher::Slurm));
+        assert_eq!(Launcher::of("./srun_case.sh"), None);
         assert_eq!(Launcher::of("/nowhere/mpirun"), Some(Launcher::Other));
         let known = [
             ("/usr/bin/orterun", Launcher::OpenMpi),

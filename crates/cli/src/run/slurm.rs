@@ -1,9 +1,13 @@
 //! Slurm's commands. The tasks of `srun` are started by a daemon of root, which cannot enter the
 //! mount of a user: so each task gets a `tidegate run` of its own, before its program.
 
+use super::launcher::{found, is_slurms};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::process::Command;
+use tidegate_client::opened::VARIABLE;
 
 /// A command that starts programs elsewhere than as its own children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,26 +21,42 @@ pub enum Starter {
 }
 
 impl Starter {
-    /// The one that a program is; None if it is none.
+    /// The one that a program is; None if it is none. A script of such a name runs as any other:
+    /// where it calls Slurm's command, the short-cut meets that.
     pub fn of(program: &str) -> Option<Starter> {
+        let starter = Starter::named(program)?;
+        let is_script = found(program).is_some_and(|path| begins_otherwise(&path));
+        (!is_script).then_some(starter)
+    }
+
+    fn named(program: &str) -> Option<Starter> {
         let name = Path::new(program).file_name()?.to_str()?;
         let all = [
             ("srun", Starter::Srun),
             ("sbatch", Starter::Sbatch),
             ("salloc", Starter::Salloc),
         ];
-        let is = |known: &str| {
-            let rest = name.strip_prefix(known);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '_']))
-        };
-        all.into_iter().find(|(known, _)| is(known)).map(|it| it.1)
+        let mut all = all.into_iter();
+        all.find(|(known, _)| is_slurms(name, known)).map(|it| it.1)
     }
 }
 
-/// What of its own Slurm's command must not have: it would look in the mount, or load libraries
-/// that are for the tasks.
+/// Whether a file that can be read is no ELF file.
+fn begins_otherwise(path: &Path) -> bool {
+    let mut head = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read(&mut head));
+    read.is_ok() && head != *b"\x7fELF"
+}
+
+/// What of its own Slurm's command must not have: it would look in the mount, load libraries that
+/// are for the tasks, or tell tasks on other nodes of memory that is here.
 pub fn strip(command: &mut Command, libraries: &[&str]) {
-    for name in ["TIDEGATE_MOUNT", "TIDEGATE_EXPORT", "TIDEGATE_AGAIN"] {
+    for name in [
+        "TIDEGATE_MOUNT",
+        "TIDEGATE_EXPORT",
+        "TIDEGATE_AGAIN",
+        VARIABLE,
+    ] {
         command.env_remove(name);
     }
     let Some(loaded) = std::env::var_os("LD_PRELOAD") else {
@@ -98,8 +118,9 @@ const WITHOUT_VALUE: &str = "compress contiguous disable-status exact exclusive 
 
 /// Letters of options that take a value.
 const LETTERS_WITH_VALUE: &str = "ABCDFGJLMNSTWbcdeimnopqrtwx";
-/// Letters of options that take none, or only within the same argument.
+/// Letters of options that take none.
 const LETTERS_WITHOUT_VALUE: &str = "EHOQVXZhlsuv";
+/// Letters of options that may take one, within the same argument alone.
 const LETTERS_THAT_MAY: &str = "IKk";
 
 /// Where in the arguments of `srun` its program is; their number if there is none.
@@ -210,9 +231,21 @@ mod tests {
 
     #[test]
     fn commands_are_known_by_their_names() {
-        assert_eq!(Starter::of("/usr/bin/srun-wlm"), Some(Starter::Srun));
-        assert_eq!(Starter::of("sbatch"), Some(Starter::Sbatch));
-        assert_eq!(Starter::of("salloc"), Some(Starter::Salloc));
-        assert_eq!(Starter::of("srunner"), None);
+        assert_eq!(Starter::named("/usr/bin/srun-wlm"), Some(Starter::Srun));
+        assert_eq!(Starter::named("sbatch"), Some(Starter::Sbatch));
+        assert_eq!(Starter::named("salloc"), Some(Starter::Salloc));
+        for name in ["srunner", "./srun_case.sh", "srun-all", "sbatch.sh", ""] {
+            assert_eq!(Starter::named(name), None, "{name}");
+        }
+        let folder = format!("tidegate-slurm-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir(&folder).expect("fresh");
+        let file = folder.join("srun");
+        let path = file.to_str().expect("a plain name");
+        for (text, is) in [("#!/bin/sh\n", false), ("", false), ("\x7fELF", true)] {
+            std::fs::write(&file, text).expect("room");
+            assert_eq!(Starter::of(path).is_some(), is, "{text}");
+        }
+        std::fs::remove_dir_all(&folder).expect("ours");
     }
 }
