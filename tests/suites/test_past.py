@@ -204,9 +204,14 @@ def test_what_is_not_led_is_said_and_counted(up):
 def test_another_name_of_the_directory(up):
     link = up / "link"
     link.symlink_to(up.data)
-    first, last = told(up, *dd(link / "other"), options=())
-    assert "working directory" in first
+    for cwd in (OUTSIDE, up.data):
+        first, last = told(up, *dd(link / "other"), cwd=cwd, options=())
+        assert matches(f"of={link}/other` leads to the directory {up.data} by another name", first), first
     assert numbers(last) == (1, 0, 1) and "by another name" in last, last
+    # Nobody has asked for that, so it is said whatever else goes through.
+    last, = told(up, "sh", "-c", f"echo a > {link}/other; echo b > y", cwd=up.data, options=())
+    assert numbers(last) == (2, 1, 1) and "by another name" in last, last
+    assert told(up, "sh", "-c", f"cat {link}/other > y", cwd=up.data, options=()) == []
 
 
 def test_a_working_directory_elsewhere(up):

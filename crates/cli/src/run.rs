@@ -69,7 +69,8 @@ pub struct Run {
     #[arg(long)]
     no_redirect: bool,
     /// Say on standard error, at the end, how many files were opened through the forwarders and how
-    /// many past them. Without this it is said only if files were written and all of them past them
+    /// many past them. Without this it is said only if files were written past them, by another
+    /// name of the directory or without one that was opened through them
     #[arg(long)]
     summary: bool,
     /// Say on standard error which application the program is, and where it finds the files

@@ -58,8 +58,9 @@ impl Counts {
         command.env(VARIABLE, format!("/proc/{process}/fd/{number}"));
     }
 
-    /// The line to say at the end, if there is one: always if files were written, and all of them
-    /// past the forwarders; else if it `is_asked` for. `first` is what the run itself has started.
+    /// The line to say at the end, if there is one: always if files were written past the
+    /// forwarders by another name of the directory, or none was opened through them; else if it
+    /// `is_asked` for. `first` is what the run itself has started.
     pub fn line(&self, is_asked: bool, first: (&str, Program)) -> Option<String> {
         let mut memory = vec![0; BYTES];
         self.memory.read_exact_at(&mut memory, 0).ok()?;
@@ -69,7 +70,7 @@ impl Counts {
             let name = name.to_string_lossy().into_owned();
             opened.unseen.insert(0, (name, first.1));
         }
-        let is_bad = opened.through == 0 && opened.written > 0;
+        let is_bad = opened.written > 0 && (opened.through == 0 || opened.alias > 0);
         (is_asked || is_bad).then(|| text(&opened, self.export.as_deref()))
     }
 }

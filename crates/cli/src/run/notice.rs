@@ -30,6 +30,14 @@ impl Place<'_> {
                  does there goes past the forwarders; name it below {point} ($TIDEGATE_MOUNT)"
             ));
         }
+        // The program's own name is for the kernel, which is not led.
+        let mut others = arguments.iter().skip(1);
+        if let Some(argument) = others.find(|it| self.leads_to_export(it)) {
+            return Some(format!(
+                "`{argument}` leads to the directory {export} by another name: what the program \
+                 does there goes past the forwarders; name it below {point} ($TIDEGATE_MOUNT)"
+            ));
+        }
         if self.is_inside() || arguments.iter().any(|it| self.knows_mount(it)) {
             return None;
         }
@@ -48,20 +56,48 @@ impl Place<'_> {
     /// Whether an argument, or a part of it, is a path of the exported directory, but not of the
     /// mount in it.
     fn names_export(&self, argument: &str) -> bool {
-        let is_outside = !self.is_inside();
         let is_between = |c: char| "=,:'\" ;()<>\n\t".contains(c);
-        let is_path = |part: &&str| {
-            let is_relative = part.contains('/') || self.here.join(part).exists();
-            part.starts_with('/') || (is_outside && !part.is_empty() && is_relative)
-        };
-        argument.split(is_between).filter(is_path).any(|part| {
-            let path = plain(&self.here.join(part));
-            path.starts_with(self.export) && !path.starts_with(self.point)
-        })
+        // A name may have blanks.
+        let mut parts = whole(argument).chain(argument.split(is_between));
+        parts.any(|part| self.is_path(part) && self.is_export(&plain(&self.here.join(part))))
+    }
+
+    /// Whether an argument, or its value, is a path that gets there by a link.
+    fn leads_to_export(&self, argument: &str) -> bool {
+        whole(argument)
+            .any(|part| self.is_path(part) && self.is_export(&real(&self.here.join(part))))
+    }
+
+    fn is_path(&self, part: &str) -> bool {
+        let is_relative = || part.contains('/') || self.here.join(part).exists();
+        part.starts_with('/') || (!self.is_inside() && !part.is_empty() && is_relative())
+    }
+
+    fn is_export(&self, path: &Path) -> bool {
+        path.starts_with(self.export) && !path.starts_with(self.point)
     }
 
     fn is_inside(&self) -> bool {
         self.here.starts_with(self.export) || self.here.starts_with(self.point)
+    }
+}
+
+/// The argument, and what is after its first `=`.
+fn whole(argument: &str) -> impl Iterator<Item = &str> {
+    let value = argument.split_once('=').map(|(_, value)| value);
+    std::iter::once(argument).chain(value)
+}
+
+/// The path without links, as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    let mut ways = path.ancestors();
+    let found = ways.find_map(|way| Some((way, std::fs::canonicalize(way).ok()?)));
+    match found {
+        Some((way, found)) => {
+            let rest = path.strip_prefix(way).unwrap_or(Path::new(""));
+            plain(&found.join(rest))
+        }
+        None => plain(path),
     }
 }
 
@@ -122,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_goes_past_is_said_and_what_does_not_is_not() {
-        let off = Some("--no-redirect is given");
+        let off = Some("redirection is off");
         for (here, argument, why) in [
             ("/work/data/a", "f", off),
             ("/run/mnt/a", "of=f", off),
@@ -151,7 +187,7 @@ mod tests {
             ("/work/x", "../data/f"),
         ] {
             let line = said(here, argument, off).expect("it is said");
-            assert!(line.contains("--no-redirect is given"), "{line}");
+            assert!(line.contains("redirection is off"), "{line}");
         }
     }
 
