@@ -4,7 +4,8 @@
 use tidegate_server::is_plain;
 
 /// The text with its line ends and tabulators. Other characters that a terminal obeys are written
-/// as JSON and TOML write them in strings, so that such texts stay what they are.
+/// as JSON writes them, and TOML in strings between `"`, so that such texts stay what they are. (In
+/// a string of TOML between `'`, or in a comment, they become the letters of that spelling.)
 pub fn page(text: &str) -> String {
     shown(text, |c| matches!(c, '\n' | '\t'))
 }
