@@ -170,6 +170,12 @@ pub struct Seats {
     watched: Mutex<BTreeMap<u16, OwnedFd>>,
 }
 
+impl Drop for Seats {
+    fn drop(&mut self) {
+        self.vouching.end_all();
+    }
+}
+
 impl Seats {
     /// Opens the seats of an export; `own` is the seat that this forwarder owns. The first
     /// forwarder records the layout, and this one's must equal the recorded one. Fails if the

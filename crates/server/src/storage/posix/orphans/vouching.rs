@@ -42,6 +42,12 @@ impl Vouching {
         lock(&self.state).files.remove(&seat);
     }
 
+    /// Lets go of all seats. Storage threads that hang in a dead back end keep this value, and must
+    /// not keep the seats.
+    pub(crate) fn end_all(&self) {
+        lock(&self.state).files.clear();
+    }
+
     /// Whether this forwarder alone knows of opens of the seat's files.
     pub(super) fn is_withheld_of(&self, seat: u16) -> bool {
         let state = lock(&self.state);
