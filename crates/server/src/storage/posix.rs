@@ -42,7 +42,6 @@ pub(super) use sys::no;
 
 use super::{Fence, FileCounts, Permit};
 use export::Export;
-use handle_table::DataFds;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -78,15 +77,19 @@ impl PosixFiles {
     }
 
     /// Must be called about once a second. Each call looks at one bucket of the known files. It
-    /// closes the descriptors of files that were not used since their bucket's last turn, and drops
-    /// files that another forwarder has removed, so that their space is freed.
+    /// closes the descriptors of files that were not used since their bucket's last turn, after
+    /// what was written by them is written back, and drops files that another forwarder has
+    /// removed, so that their space is freed.
     pub fn tidy(&self) {
-        for known in self.export.table.idle() {
-            match sys::stat(&known.path) {
-                Ok(stat) if stat.stx_nlink > 0 => *known.data() = DataFds::default(),
-                _ => self.export.table.forget(known.handle),
-            }
+        let idle = self.export.table.idle().into_iter();
+        let (named, gone): (Vec<_>, Vec<_>) = idle.partition(|known| {
+            let stat = sys::stat(&known.path);
+            stat.is_ok_and(|stat| stat.stx_nlink > 0)
+        });
+        for known in gone {
+            self.export.table.forget(known.handle);
         }
+        self.export.let_go_of_data(&named);
     }
 
     /// Must be called about once a second: notices that the hidden folder was renamed or removed.

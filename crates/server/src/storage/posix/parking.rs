@@ -91,10 +91,13 @@ impl Export {
     }
 
     /// Closes data descriptors of unused files, without a look at their names.
-    fn close_some(&self) -> bool {
-        let close = |known: Arc<Known>| match known.is_open() {
-            true => self.write_back(&known) && close_data(&known),
-            false => self.table.park(known, None),
+    pub(super) fn close_some(&self) -> bool {
+        let close = |known: Arc<Known>| {
+            self.write_back(&known)
+                && match known.is_open() {
+                    true => close_data(&known),
+                    false => self.table.park(known, None),
+                }
         };
         (0..2).any(|_| {
             let unused = self.table.unused(AT_ONCE).into_iter();
@@ -102,8 +105,22 @@ impl Export {
         })
     }
 
+    /// Closes the data descriptors of files that are not open here and that no call uses. Clients
+    /// may have them open all the same: a forwarder that serves a part of a file is not told.
+    pub(super) fn let_go_of_data(&self, idle: &[Arc<Known>]) {
+        self.begin_to_write_back(idle);
+        for known in idle {
+            if self.write_back(known) {
+                close_data(known);
+            }
+        }
+    }
+
     fn let_go(&self, known: Arc<Known>) {
         if !known.is_open() {
+            if !self.write_back(&known) {
+                return;
+            }
             let place = self.keeps_place(&known).then(|| self.place_of(&known));
             self.table.park(known, place.flatten());
             return;
@@ -145,7 +162,7 @@ impl Export {
 
     /// Has the kernel begin to write back the bytes of all these files.
     fn begin_to_write_back(&self, unused: &[Arc<Known>]) {
-        let unsynced = unused.iter().filter(|it| it.is_open() && it.is_unsynced());
+        let unsynced = unused.iter().filter(|it| it.is_unsynced());
         for known in unsynced.filter(|_| self.is_local) {
             let fd = known.data().write.clone();
             if let Some(fd) = fd {

@@ -154,6 +154,61 @@ fn an_error_that_a_closed_descriptor_was_told_is_told_by_the_next_sync() {
     assert_eq!(rig.files.fsync(files[0], false), Ok(()));
 }
 
+/// Has the table look at all files, as it does in half a minute.
+fn tidy(rig: &Rig) {
+    (0..40).for_each(|_| rig.files.tidy());
+}
+
+fn data_fds(rig: &Rig, file: Handle) -> usize {
+    let known = rig.files.export.table.find(file).expect("it is known");
+    let data = known.data();
+    usize::from(data.read.is_some()) + usize::from(data.write.is_some())
+}
+
+#[test]
+fn a_file_that_is_open_elsewhere_is_written_back_before_its_descriptor_goes() {
+    let (mut rig, _) = crowded("parked-part", 0);
+    let file = rig.create("part");
+    rig.files.write_at(file, 0, b"bytes").expect("room");
+    tidy(&rig);
+    assert_eq!(data_fds(&rig, file), 0);
+    // Of a pipe nothing can be written back, so it stays.
+    rig.files.write_at(file, 0, b"bytes").expect("room");
+    let (_reader, writer) = std::io::pipe().expect("a pipe");
+    let writer = rig.files.export.table.counted(writer.into());
+    let known = rig.files.export.table.find(file).expect("known");
+    known.data().write = Some(Arc::new(writer));
+    assert!(known.is_unsynced());
+    drop(known);
+    tidy(&rig);
+    assert_eq!(data_fds(&rig, file), 1);
+    crowd_out(&mut rig);
+    assert_eq!(data_fds(&rig, file), 1);
+    rig.files.export.table.set_short(true);
+    (0..4).for_each(|_| drop(rig.files.export.close_some()));
+    assert_eq!(data_fds(&rig, file), 1);
+}
+
+#[test]
+fn a_file_that_a_call_uses_keeps_its_gate() {
+    let (mut rig, _) = crowded("parked-gate", 0);
+    let (by_fd, by_gate) = (rig.create("fd"), rig.create("gate"));
+    let fd = rig.files.data_fd(by_fd, Direction::Read).expect("readable");
+    let gate = |rig: &Rig, file| {
+        let known = rig.files.export.table.find(file);
+        known.map(|known| Arc::as_ptr(&known.gate))
+    };
+    let before = [by_fd, by_gate].map(|file| gate(&rig, file));
+    let known = rig.files.export.table.find(by_gate).expect("known");
+    let pass = known.gate.enter(crate::storage::cache_gate::Kind::Buffered);
+    drop(known);
+    crowd_out(&mut rig);
+    assert_eq!([by_fd, by_gate].map(|file| gate(&rig, file)), before);
+    drop((fd, pass));
+    crowd_out(&mut rig);
+    assert_eq!([by_fd, by_gate].map(|file| gate(&rig, file)), [None; 2]);
+}
+
 #[test]
 fn a_seat_that_goes_to_another_forwarder_takes_its_files_along() {
     let (mut rig, files) = crowded("parked-seat", 50);
