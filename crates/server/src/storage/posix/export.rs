@@ -30,15 +30,9 @@ pub const HIDDEN: &str = ".tidegate";
 const FDS_MAX: usize = 65_536;
 
 /// Kinds of file systems whose pages the kernel itself writes to a device, or keeps in memory:
-/// ext4, XFS, Btrfs, F2FS, tmpfs and overlays of them.
-const LOCAL: [u32; 6] = [
-    0xef53,
-    0x5846_5342,
-    0x9123_683e,
-    0xf2f5_2010,
-    0x0102_1994,
-    0x794c_7630,
-];
+/// ext4, XFS, F2FS, tmpfs. Not overlays, whose files have no pages of their own to be written back,
+/// nor Btrfs, which compresses pages after it has begun to write them back.
+pub(super) const LOCAL: [u32; 4] = [0xef53, 0x5846_5342, 0xf2f5_2010, 0x0102_1994];
 
 /// How many times in a row the hidden folder's name may lead elsewhere.
 const HIDDEN_MISSED_MAX: u32 = 2;

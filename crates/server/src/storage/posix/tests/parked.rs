@@ -190,6 +190,12 @@ fn a_file_that_is_open_elsewhere_is_written_back_before_its_descriptor_goes() {
 }
 
 #[test]
+fn overlays_and_btrfs_are_synced_whole() {
+    let local = |kind| crate::storage::posix::export::LOCAL.contains(&kind);
+    assert!(local(0xef53) && !local(0x794c_7630) && !local(0x9123_683e));
+}
+
+#[test]
 fn a_file_that_a_call_uses_keeps_its_gate() {
     let (mut rig, _) = crowded("parked-gate", 0);
     let (by_fd, by_gate) = (rig.create("fd"), rig.create("gate"));
