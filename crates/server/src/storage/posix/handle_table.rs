@@ -212,7 +212,8 @@ impl PosixFiles {
 
     /// A descriptor that writes the file, opened with the forwarder's own rights.
     pub(super) fn write_fd(&self, known: &Known) -> Done<Arc<Descriptor>> {
-        let unsynced = !self.bypasses();
+        // Past the page cache, the process behind a mount may still hold bytes back.
+        let unsynced = !self.bypasses() || !self.export.is_local;
         if let Some(fd) = known.writing(unsynced, None) {
             return Ok(fd);
         }

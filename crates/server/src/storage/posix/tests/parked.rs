@@ -196,6 +196,21 @@ fn overlays_and_btrfs_are_synced_whole() {
 }
 
 #[test]
+fn what_goes_past_the_page_cache_to_a_mount_is_synced() {
+    for is_local in [true, false] {
+        let mut options = ExportOptions::new(LAYOUT);
+        options.trust.pages = false;
+        let mut rig = rig_with("parked-past", &options);
+        let export = Arc::get_mut(&mut rig.files.export);
+        export.expect("nobody else has it").is_local = is_local;
+        let file = rig.create("file");
+        rig.files.data_fd(file, Direction::Write).expect("room");
+        let known = rig.files.export.table.find(file).expect("known");
+        assert_eq!(known.is_unsynced(), !is_local);
+    }
+}
+
+#[test]
 fn a_file_that_a_call_uses_keeps_its_gate() {
     let (mut rig, _) = crowded("parked-gate", 0);
     let (by_fd, by_gate) = (rig.create("fd"), rig.create("gate"));
