@@ -87,7 +87,7 @@ impl PosixFiles {
             stat.is_ok_and(|stat| stat.stx_nlink > 0)
         });
         for known in gone {
-            self.export.table.forget(known.handle);
+            self.export.forget(known.handle);
         }
         self.export.let_go_of_data(&named);
     }
@@ -141,7 +141,7 @@ impl PosixFiles {
     pub fn seat_released(&self, seat: u16) {
         self.seat_lost(seat);
         for handle in self.export.opens.forget_seat(seat) {
-            self.export.table.closed(handle);
+            self.export.closed(handle);
         }
     }
 
@@ -358,12 +358,12 @@ impl Files for PosixFiles {
     }
 
     fn closed(&mut self, handle: Handle) -> Done<()> {
-        self.export.table.closed(handle);
+        self.export.closed(handle);
         self.export.opens.closed(handle, &self.permit)?;
         if let Some(known) = self.export.table.find(handle)
             && self.export.stat(&known.path).map_err(no)?.stx_nlink == 0
         {
-            self.export.table.forget(handle);
+            self.export.forget(handle);
         }
         Ok(())
     }

@@ -361,22 +361,23 @@ impl HandleTable {
         }
     }
 
-    /// Drops a file that has lost its last name, unless it is open.
-    pub(super) fn forget(&self, handle: Handle) {
+    /// Drops a file that has lost its last name, unless it is open. False if it is.
+    pub(super) fn forget(&self, handle: Handle) -> bool {
         let mut bucket = self.bucket(handle);
-        if bucket.places.get(&handle).is_some_and(|it| !it.open) {
-            bucket.places.remove(&handle);
+        let parked = bucket.places.get(&handle).is_some_and(|it| it.open);
+        let known = bucket.files.get(&handle);
+        if parked || known.is_some_and(|known| known.is_open()) {
+            return false;
         }
-        if bucket
-            .files
-            .get(&handle)
-            .is_some_and(|known| !known.is_open())
-        {
-            let forgotten = bucket.remove(handle);
-            drop(bucket);
-            // Descriptors are closed outside the lock.
-            drop(forgotten);
-        }
+        let forgotten = match known.is_some() {
+            true => bucket.remove(handle),
+            false => None,
+        };
+        bucket.places.remove(&handle);
+        drop(bucket);
+        // Descriptors are closed outside the lock.
+        drop(forgotten);
+        true
     }
 
     /// Files that were not used since the last look at them and that no call uses, `count` at most.

@@ -365,7 +365,7 @@ impl PosixFiles {
             }
         }
         match removed {
-            Ok(()) if attr.nlink == 1 && !kept => self.export.table.forget(attr.handle),
+            Ok(()) if attr.nlink == 1 && !kept => self.export.forget(attr.handle),
             Ok(()) => self.forget_if_gone(attr.handle),
             Err(_) => {}
         }
@@ -396,7 +396,7 @@ impl PosixFiles {
                 .stat(&known.path)
                 .is_ok_and(|stat| stat.stx_nlink == 0)
         {
-            self.export.table.forget(handle);
+            self.export.forget(handle);
         }
     }
 

@@ -116,6 +116,19 @@ impl Export {
         }
     }
 
+    /// Registers a file as no longer open.
+    pub(super) fn closed(&self, handle: Handle) {
+        self.table.closed(handle);
+        self.untold.closed(handle);
+    }
+
+    /// Drops a file that has lost its last name, unless it is open.
+    pub(super) fn forget(&self, handle: Handle) {
+        if self.table.forget(handle) {
+            self.untold.take(handle);
+        }
+    }
+
     fn let_go(&self, known: Arc<Known>) {
         if !known.is_open() {
             if !self.write_back(&known) {
@@ -177,7 +190,7 @@ impl Export {
         if !known.is_unsynced() {
             return true;
         }
-        if !self.untold.has_room() {
+        if !self.untold.has_room(known.is_open()) {
             return false;
         }
         let Some(fd) = known.sync_begins() else {
@@ -186,7 +199,11 @@ impl Export {
         match self.write_back_by(&fd) {
             Ok(()) => true,
             Err(error) if tells_loss(no(error)) => {
-                self.untold.add(known.handle, no(error));
+                self.untold.add(known.handle, no(error), known.is_open());
+                if !known.is_open() {
+                    // It was closed meanwhile.
+                    self.untold.closed(known.handle);
+                }
                 true
             }
             Err(_) => {

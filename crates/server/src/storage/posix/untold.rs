@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::Handle;
 
-/// The most files with such an error.
+/// The most files with such an error that are registered as open, and the most others.
 const FILES_MAX: usize = 4096;
 
 /// The files with an error that nobody was told.
@@ -15,23 +15,56 @@ const FILES_MAX: usize = 4096;
 pub(super) struct Untold {
     /// Whether there are any, so that no lock is taken while there are none.
     any: AtomicBool,
-    errors: Mutex<BTreeMap<Handle, Access>>,
+    errors: Mutex<Errors>,
+}
+
+#[derive(Default)]
+struct Errors {
+    /// Of files that are registered as open.
+    open: BTreeMap<Handle, Access>,
+    /// Of files that are not: they wait for whoever opens the file next. Where they are too many,
+    /// one is forgotten.
+    others: BTreeMap<Handle, Access>,
+}
+
+impl Errors {
+    fn add_other(&mut self, handle: Handle, error: Access) {
+        self.others.insert(handle, error);
+        if self.others.len() > FILES_MAX
+            && let Some((handle, error)) = self.others.pop_first()
+        {
+            let inode = handle.inode;
+            tracing::warn!(
+                inode,
+                ?error,
+                "nobody is told that bytes of a file were lost"
+            );
+        }
+    }
 }
 
 impl Untold {
-    /// Whether one more file has room.
-    pub(super) fn has_room(&self) -> bool {
-        self.lock().len() < FILES_MAX
+    /// Whether one more file has room; an open file's error is never forgotten.
+    pub(super) fn has_room(&self, open: bool) -> bool {
+        !open || self.lock().open.len() < FILES_MAX
     }
 
-    /// Notes an error.
-    pub(super) fn add(&self, handle: Handle, error: Access) {
+    /// Notes an error of a file that is registered as open, or is not.
+    pub(super) fn add(&self, handle: Handle, error: Access, open: bool) {
         let mut errors = self.lock();
-        if errors.len() >= FILES_MAX && !errors.contains_key(&handle) {
-            errors.pop_first();
+        match open {
+            true => drop(errors.open.insert(handle, error)),
+            false => errors.add_other(handle, error),
         }
-        errors.insert(handle, error);
         self.any.store(true, Ordering::Release);
+    }
+
+    /// Registers a file as no longer open.
+    pub(super) fn closed(&self, handle: Handle) {
+        let mut errors = self.lock();
+        if let Some(error) = errors.open.remove(&handle) {
+            errors.add_other(handle, error);
+        }
     }
 
     /// The error of a file, which whoever asks tells.
@@ -40,12 +73,13 @@ impl Untold {
             return None;
         }
         let mut errors = self.lock();
-        let error = errors.remove(&handle);
-        self.any.store(!errors.is_empty(), Ordering::Release);
-        error
+        let (open, other) = (errors.open.remove(&handle), errors.others.remove(&handle));
+        let any = !errors.open.is_empty() || !errors.others.is_empty();
+        self.any.store(any, Ordering::Release);
+        open.or(other)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Handle, Access>> {
+    fn lock(&self) -> MutexGuard<'_, Errors> {
         crate::lock::lock(&self.errors)
     }
 }
@@ -65,13 +99,28 @@ mod tests {
         let untold = Untold::default();
         let file = |inode| Handle { inode, birth: 0 };
         assert_eq!(untold.take(file(1)), None);
-        untold.add(file(1), Errno::EIO.into());
+        untold.add(file(1), Errno::EIO.into(), true);
         assert_eq!(untold.take(file(2)), None);
         assert_eq!(untold.take(file(1)), Some(Errno::EIO.into()));
         assert_eq!(untold.take(file(1)), None);
         assert!(!untold.any.load(Ordering::Acquire));
-        (0..FILES_MAX as u64).for_each(|inode| untold.add(file(inode), Errno::ENOSPC.into()));
-        assert!(!untold.has_room());
         assert!(tells_loss(Errno::ENOSPC.into()) && !tells_loss(Errno::EACCES.into()));
+    }
+
+    #[test]
+    fn files_that_nobody_syncs_keep_no_room() {
+        let untold = Untold::default();
+        let file = |inode| Handle { inode, birth: 0 };
+        let add = |inode, open| untold.add(file(inode), Errno::ENOSPC.into(), open);
+        let max = FILES_MAX as u64;
+        (0..max).for_each(|inode| add(inode, true));
+        assert!(!untold.has_room(true) && untold.has_room(false));
+        (0..max).for_each(|inode| untold.closed(file(inode)));
+        assert!(untold.has_room(true));
+        // Who opens such a file next is told.
+        assert_eq!(untold.take(file(7)), Some(Errno::ENOSPC.into()));
+        (max..3 * max).for_each(|inode| add(inode, false));
+        let errors = untold.lock();
+        assert_eq!((errors.open.len(), errors.others.len()), (0, FILES_MAX));
     }
 }

@@ -148,7 +148,7 @@ fn another_file_under_the_name_is_not_taken_for_it() {
 fn an_error_that_a_closed_descriptor_was_told_is_told_by_the_next_sync() {
     let (mut rig, files) = crowded("parked-error", 1);
     crowd_out(&mut rig);
-    rig.files.export.untold.add(files[0], errno(5));
+    rig.files.export.untold.add(files[0], errno(5), true);
     assert_eq!(parked(&rig), 1);
     assert_eq!(rig.files.fsync(files[0], false), Err(errno(5)));
     assert_eq!(rig.files.fsync(files[0], false), Ok(()));
@@ -228,6 +228,22 @@ fn a_file_that_a_call_uses_keeps_its_gate() {
     drop((fd, pass));
     crowd_out(&mut rig);
     assert_eq!([by_fd, by_gate].map(|file| gate(&rig, file)), [None; 2]);
+}
+
+#[test]
+fn an_error_outlives_the_last_close_and_not_the_file() {
+    let (mut rig, files) = crowded("parked-closed", 2);
+    crowd_out(&mut rig);
+    for file in &files {
+        rig.files.export.untold.add(*file, errno(28), true);
+        rig.files.closed(*file).expect("close");
+    }
+    assert!(rig.files.resolve_path(files[0], b"dir/sub/f0").is_ok());
+    assert_eq!(rig.files.fsync(files[0], false), Err(errno(28)));
+    let dir = rig.lookup("dir").expect("there").handle;
+    let sub = rig.files.lookup(None, dir, b"sub").expect("there").handle;
+    rig.files.unlink(None, sub, b"f1").expect("unlink");
+    assert_eq!(rig.files.export.untold.take(files[1]), None);
 }
 
 #[test]
