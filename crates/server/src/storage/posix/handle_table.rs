@@ -324,7 +324,25 @@ impl HandleTable {
 
     /// Adds a file by its `O_PATH` descriptor. A file that is known already stays as it is.
     pub(super) fn insert(&self, handle: Handle, kind: u32, path: OwnedFd) -> Arc<Known> {
+        self.insert_in(&mut self.bucket(handle), handle, kind, path)
+    }
+
+    /// Does the same for a file that the table knows, if by its place alone. While the caller holds
+    /// what is returned, and until the table has looked for the file's place anew, the file keeps
+    /// its descriptor.
+    pub(super) fn hold(&self, handle: Handle, kind: u32, path: OwnedFd) -> Option<Arc<Known>> {
         let mut bucket = self.bucket(handle);
+        let known = bucket.files.contains_key(&handle) || bucket.places.contains_key(&handle);
+        known.then(|| self.insert_in(&mut bucket, handle, kind, path))
+    }
+
+    fn insert_in(
+        &self,
+        bucket: &mut Bucket,
+        handle: Handle,
+        kind: u32,
+        path: OwnedFd,
+    ) -> Arc<Known> {
         if let Some(known) = bucket.files.get(&handle) {
             known.used.store(true, Ordering::Relaxed);
             return known.clone();

@@ -351,13 +351,17 @@ impl PosixFiles {
             false => None,
         };
         let kept = removing.as_ref().is_some_and(Removing::is_kept);
-        match regular && !kept && self.export.table.place(attr.handle).is_some() {
-            // From now on only a descriptor leads to it.
-            true => drop(self.export.table.insert(attr.handle, sys::REGULAR, fd)),
-            false => drop(fd),
-        }
+        let held = match regular && !kept {
+            // From now on only a descriptor may lead to it.
+            true => self.export.table.hold(attr.handle, sys::REGULAR, fd),
+            false => {
+                drop(fd);
+                None
+            }
+        };
         let acting = self.export.own.act_as(caller);
         let removed = acting.and_then(|_acting| remove());
+        drop(held);
         if let Some(mut removing) = removing {
             match removed {
                 Ok(()) => removing.done(attr.nlink),

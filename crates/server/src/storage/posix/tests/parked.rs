@@ -126,6 +126,34 @@ fn the_last_way_to_a_file_is_never_closed() {
 }
 
 #[test]
+fn a_file_whose_name_goes_keeps_its_descriptor() {
+    let (mut rig, files) = crowded("parked-hold", 1);
+    assert_eq!(rig.files.fsync(files[0], true), Ok(()));
+    let table = &rig.files.export.table;
+    drop(rig.files.export.known(files[0]).expect("open"));
+    let known = (0..32).find_map(|_| {
+        let mut unused = table.unused(16).into_iter();
+        unused.find(|known| known.handle == files[0])
+    });
+    let known = known.expect("nothing uses it");
+    assert!(known.take_idle_data().is_some());
+    // Its place is looked for here, and its name goes just after that.
+    let place = crate::storage::posix::place::Place {
+        dir: None,
+        name: (*b"f0").into(),
+    };
+    let path = || rustix::fs::open("/", OFlags::PATH, rustix::fs::Mode::empty()).expect("there");
+    let held = table.hold(files[0], sys::REGULAR, path());
+    assert!(held.is_some_and(|held| Arc::ptr_eq(&held, &known)));
+    (0..4).for_each(|_| drop(table.unused(1000)));
+    assert!(!table.park(known, Some(place)));
+    assert!(table.find(files[0]).is_some());
+    let never_seen = Handle { inode: 0, birth: 0 };
+    assert!(table.hold(never_seen, sys::REGULAR, path()).is_none());
+    reads(&mut rig, &files);
+}
+
+#[test]
 fn another_file_under_the_name_is_not_taken_for_it() {
     let (mut rig, files) = crowded("parked-other", 2);
     crowd_out(&mut rig);
