@@ -358,8 +358,10 @@ impl Files for PosixFiles {
     }
 
     fn closed(&mut self, handle: Handle) -> Done<()> {
+        // In this order, so that whoever adds the file to the table just now leaves no trace.
+        let closed = self.export.opens.closed(handle, &self.permit);
         self.export.closed(handle);
-        self.export.opens.closed(handle, &self.permit)?;
+        closed?;
         if let Some(known) = self.export.table.find(handle)
             && self.export.stat(&known.path).map_err(no)?.stx_nlink == 0
         {

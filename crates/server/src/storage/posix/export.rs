@@ -337,9 +337,10 @@ impl Export {
             return Err(Errno::ENOENT.into());
         }
         let known = self.table.insert(attr.handle, attr.mode & sys::KIND, path);
-        if !known.is_open() && self.opens.is_open_here(attr.handle) {
+        if !known.is_open() {
             // Registered as open while it was not in the table.
-            known.set_open(true);
+            self.opens
+                .if_open_here(attr.handle, || known.set_open(true));
         }
         Ok(known)
     }

@@ -248,9 +248,13 @@ impl Opens {
         self.layout.seat_of_file(handle)
     }
 
-    /// Whether the file is registered as open here.
-    pub(super) fn is_open_here(&self, handle: Handle) -> bool {
-        self.group(handle).contains(&handle)
+    /// Does something if the file is registered as open here. The registration ends only after
+    /// that.
+    pub(super) fn if_open_here(&self, handle: Handle, run: impl FnOnce()) {
+        let group = self.group(handle);
+        if group.contains(&handle) {
+            run();
+        }
     }
 
     /// Ends all registrations of a seat's files, and returns these files. Their hidden names stay,

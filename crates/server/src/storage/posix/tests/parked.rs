@@ -275,6 +275,32 @@ fn an_error_outlives_the_last_close_and_not_the_file() {
 }
 
 #[test]
+fn a_file_is_marked_as_open_only_while_its_registration_lasts() {
+    let (mut rig, files) = crowded("parked-race", 1);
+    let opens = &rig.files.export.opens;
+    let file = files[0];
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        opens.if_open_here(file, || {
+            scope.spawn(|| {
+                opens.closed(file, &Permit::default()).expect("close");
+                ended.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(
+                !ended.load(Ordering::SeqCst),
+                "the mark would come too late"
+            );
+        });
+    });
+    assert!(ended.load(Ordering::SeqCst));
+    opens.if_open_here(file, || panic!("it is closed"));
+    rig.files.closed(file).expect("close");
+    let known = rig.files.export.table.find(file).expect("known");
+    assert!(!known.is_open());
+}
+
+#[test]
 fn a_seat_that_goes_to_another_forwarder_takes_its_files_along() {
     let (mut rig, files) = crowded("parked-seat", 50);
     crowd_out(&mut rig);
