@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use tidegate_forward::Errno;
 use tidegate_sched::Direction;
 use tidegate_wire::{Caller, Handle};
@@ -46,6 +46,9 @@ pub(super) struct Known {
     /// Whether the kernel may hold bytes back, and tell their loss to the descriptor that wrote
     /// them.
     unsynced: AtomicBool,
+    /// Shared by syncs, held alone by what stands for one. Each takes the error of the same
+    /// description, so a sync must not overtake one that has an error to leave behind.
+    pub(super) syncing: RwLock<()>,
 }
 
 /// Descriptors of a file's data. They outlive changes of the file's mode.
@@ -361,6 +364,7 @@ impl HandleTable {
             used: AtomicBool::new(true),
             open: AtomicBool::new(open),
             unsynced: AtomicBool::new(false),
+            syncing: RwLock::default(),
         });
         bucket.files.insert(handle, known.clone());
         bucket.order.push_back(handle);

@@ -190,6 +190,10 @@ impl Export {
         if !known.is_unsynced() {
             return true;
         }
+        let Ok(_syncing) = known.syncing.try_write() else {
+            // It is just being synced, so it is in use.
+            return false;
+        };
         if !self.untold.has_room(known.is_open()) {
             return false;
         }

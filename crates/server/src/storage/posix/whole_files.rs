@@ -26,6 +26,8 @@ impl PosixFiles {
     pub(super) fn sync(&self, handle: Handle, data_only: bool) -> Done<()> {
         let known = self.export.known(handle)?;
         self.export.faults.failure("fsync")?;
+        let syncing = known.syncing.read();
+        let _syncing = syncing.unwrap_or_else(|poisoned| poisoned.into_inner());
         // The descriptor that was used for writing has received the write-back errors.
         let fd = match known.sync_begins() {
             Some(fd) => fd,

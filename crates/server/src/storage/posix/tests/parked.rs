@@ -301,6 +301,20 @@ fn a_file_is_marked_as_open_only_while_its_registration_lasts() {
 }
 
 #[test]
+fn a_file_that_is_just_being_synced_stays() {
+    let (mut rig, _) = crowded("parked-syncing", 0);
+    let file = rig.create("file");
+    rig.files.write_at(file, 0, b"bytes").expect("room");
+    let known = rig.files.export.known(file).expect("known");
+    let syncing = known.syncing.read().expect("not poisoned");
+    tidy(&rig);
+    assert!(known.is_unsynced() && data_fds(&rig, file) > 0);
+    drop(syncing);
+    tidy(&rig);
+    assert!(!known.is_unsynced() && data_fds(&rig, file) == 0);
+}
+
+#[test]
 fn a_seat_that_goes_to_another_forwarder_takes_its_files_along() {
     let (mut rig, files) = crowded("parked-seat", 50);
     crowd_out(&mut rig);
