@@ -35,15 +35,18 @@ impl PosixFiles {
 
     /// Removes notes of renames that are not needed any more, of a seat's files and directories.
     pub(super) fn sweep_notes(&self, seat: u16) -> Done<()> {
-        self.export.opens.sweep_moved(seat, |handle, path| {
-            let fd = self
-                .export
-                .open_at(&self.export.root.path, path, OFlags::PATH, 0);
-            let stat = fd.ok().and_then(|fd| sys::stat(&fd).ok());
-            stat.is_some_and(|stat| {
-                handle_of(&stat) == handle && attr_of(&stat).mode & sys::KIND == sys::DIRECTORY
+        let permit = self.permit.fence().permit(Some(seat));
+        self.export
+            .opens
+            .sweep_moved(seat, &permit, |handle, path| {
+                let fd = self
+                    .export
+                    .open_at(&self.export.root.path, path, OFlags::PATH, 0);
+                let stat = fd.ok().and_then(|fd| sys::stat(&fd).ok());
+                stat.is_some_and(|stat| {
+                    handle_of(&stat) == handle && attr_of(&stat).mode & sys::KIND == sys::DIRECTORY
+                })
             })
-        })
     }
 
     /// Leaves a note about a file that was just renamed to `name`, for clients that have it open.
@@ -54,7 +57,9 @@ impl PosixFiles {
         let attr = attr_of(&stat);
         if let Some(path) = self.export.path_below(parent, name) {
             let kind = attr.mode & sys::KIND;
-            self.export.opens.moved(attr.handle, kind, &path);
+            self.export
+                .opens
+                .moved(attr.handle, kind, &path, &self.permit);
         }
     }
 

@@ -229,9 +229,9 @@ impl Opens {
         if group.remove(&handle) {
             self.count.fetch_sub(1, Ordering::SeqCst);
             self.unshare(handle)?;
-            self.forget_move(&group, handle)?;
+            self.forget_move(&group, handle, permit)?;
         }
-        if self.has_hidden_name(handle) && self.lock_if_unused(&group, handle, Some(permit))? {
+        if self.has_hidden_name(handle) && self.lock_if_unused(&group, handle, permit)? {
             let removed = permit.begin().and_then(|()| {
                 let name = hidden_name(handle);
                 let removed = rustix::fs::unlinkat(&self.orphans, name, AtFlags::empty());
@@ -288,7 +288,7 @@ impl Opens {
         may: impl FnOnce() -> Done<()>,
     ) -> Done<Removing<'a>> {
         let group = self.group(handle);
-        let kept = !self.lock_if_unused(&group, handle, Some(permit))?;
+        let kept = !self.lock_if_unused(&group, handle, permit)?;
         if kept {
             may()?;
         }
@@ -357,7 +357,7 @@ impl Opens {
                 left.insert(handle);
                 continue;
             }
-            if self.lock_if_unused(&group, handle, Some(permit))? {
+            if self.lock_if_unused(&group, handle, permit)? {
                 let name = entry.file_name();
                 let remove = |()| rustix::fs::unlinkat(&self.orphans, name, AtFlags::empty());
                 let gone = permit.begin().map(remove);
@@ -374,12 +374,12 @@ impl Opens {
     }
 
     /// Takes the exclusive lock, if the file is open nowhere and the holder of its seat can tell.
-    /// With a permit, this forwarder counts as one that can tell of its seats.
+    /// This forwarder counts as one that can tell of its seats, whether or not it vouches for them.
     fn lock_if_unused(
         &self,
         group: &HashSet<Handle>,
         handle: Handle,
-        permit: Option<&Permit>,
+        permit: &Permit,
     ) -> Done<bool> {
         let seat = self.layout.seat_of_file(handle);
         if group.contains(&handle) {
@@ -391,9 +391,7 @@ impl Opens {
         if !self.locks_work {
             return Ok(true);
         }
-        let holds = permit.is_some_and(|permit| {
-            self.vouching.is_withheld_of(seat) && !permit.fence().is_closed_to(seat)
-        });
+        let holds = self.holds(seat, permit);
         let fd = self.excluding.as_fd();
         for _ in 0..REMOVAL_TRIES {
             if ofd::try_lock(fd, byte(handle), Kind::Exclusive).map_err(|e| no_std(&e))? {
@@ -411,6 +409,11 @@ impl Opens {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(false)
+    }
+
+    /// Whether this forwarder alone knows of opens of the seat's files.
+    fn holds(&self, seat: u16, permit: &Permit) -> bool {
+        self.vouching.is_withheld_of(seat) && !permit.fence().is_closed_to(seat)
     }
 
     fn unlock(&self, handle: Handle) -> Done<()> {
@@ -500,7 +503,7 @@ impl Drop for Removing<'_> {
         if self.kept
             && matches!(
                 self.opens
-                    .lock_if_unused(&self.group, self.handle, Some(self.permit)),
+                    .lock_if_unused(&self.group, self.handle, self.permit),
                 Ok(true)
             )
         {

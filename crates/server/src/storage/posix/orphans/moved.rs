@@ -8,9 +8,9 @@
 //! close or by the sweep of its seat, that of a directory after an hour at the latest.
 
 use super::{Opens, hidden_name, ignore_absent, lock, parse_hidden_name};
-use crate::storage::ofd;
 use crate::storage::posix::hidden::{draft_name, make_folder};
 use crate::storage::posix::sys::{self, Done, no};
+use crate::storage::{Permit, ofd};
 use rustix::fs::AtFlags;
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -132,7 +132,13 @@ impl Notes {
 impl Opens {
     /// Notes that a file or directory now has this path below the root. Of files, only those that
     /// may be open somewhere are noted.
-    pub(in crate::storage::posix) fn moved(&self, handle: Handle, kind: u32, path: &[u8]) {
+    pub(in crate::storage::posix) fn moved(
+        &self,
+        handle: Handle,
+        kind: u32,
+        path: &[u8],
+        permit: &Permit,
+    ) {
         if path.len() >= PATH_MAX {
             return;
         }
@@ -145,13 +151,13 @@ impl Opens {
             return;
         }
         let group = self.group(handle);
-        if !self.may_be_open(&group, handle) {
+        if !self.may_be_open(&group, handle, permit) {
             return;
         }
         self.notes.write(handle, path);
         self.notes.count_file(handle);
         // The last close elsewhere may have come before the note was there to be removed.
-        if let Err(error) = self.remove_if_unused(&group, handle) {
+        if let Err(error) = self.remove_if_unused(&group, handle, permit) {
             tracing::debug!(inode = handle.inode, ?error, "note stays");
         }
     }
@@ -164,9 +170,14 @@ impl Opens {
     }
 
     /// Removes the note of a file whose last open here has ended, unless it is open elsewhere.
-    pub(super) fn forget_move(&self, group: &HashSet<Handle>, handle: Handle) -> Done<()> {
+    pub(super) fn forget_move(
+        &self,
+        group: &HashSet<Handle>,
+        handle: Handle,
+        permit: &Permit,
+    ) -> Done<()> {
         match sys::stat_at(&self.notes.folder, hidden_name(handle), AtFlags::empty()) {
-            Ok(_) => self.remove_if_unused(group, handle),
+            Ok(_) => self.remove_if_unused(group, handle, permit),
             Err(_) => Ok(()),
         }
     }
@@ -176,6 +187,7 @@ impl Opens {
     pub(in crate::storage::posix) fn sweep_moved(
         &self,
         seat: u16,
+        permit: &Permit,
         leads: impl Fn(Handle, &[u8]) -> bool,
     ) -> Done<()> {
         for entry in rustix::fs::Dir::read_from(&self.notes.folder).map_err(no)? {
@@ -197,13 +209,13 @@ impl Opens {
             }
             let to = self.moved_to(handle).unwrap_or_default();
             if old || !leads(handle, &to) {
-                self.remove_if_unused(&self.group(handle), handle)?;
+                self.remove_if_unused(&self.group(handle), handle, permit)?;
             }
         }
         Ok(())
     }
 
-    fn may_be_open(&self, group: &HashSet<Handle>, handle: Handle) -> bool {
+    fn may_be_open(&self, group: &HashSet<Handle>, handle: Handle, permit: &Permit) -> bool {
         if self.apart.is_some() {
             let settled = self.is_settled(self.layout.seat_of_file(handle));
             return group.contains(&handle) || !settled;
@@ -211,15 +223,22 @@ impl Opens {
         if group.contains(&handle) || !self.locks_work {
             return group.contains(&handle);
         }
-        !self.is_settled(self.layout.seat_of_file(handle))
+        let seat = self.layout.seat_of_file(handle);
+        let told = self.holds(seat, permit) || self.is_settled(seat);
+        !told
             || !matches!(
                 ofd::held_elsewhere(self.excluding.as_fd(), super::byte(handle)),
                 Ok(None)
             )
     }
 
-    fn remove_if_unused(&self, group: &HashSet<Handle>, handle: Handle) -> Done<()> {
-        if !self.lock_if_unused(group, handle, None)? {
+    fn remove_if_unused(
+        &self,
+        group: &HashSet<Handle>,
+        handle: Handle,
+        permit: &Permit,
+    ) -> Done<()> {
+        if !self.lock_if_unused(group, handle, permit)? {
             return Ok(());
         }
         let removed = self.notes.remove(hidden_name(handle));

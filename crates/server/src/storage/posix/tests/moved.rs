@@ -138,6 +138,30 @@ fn what_nobody_has_open_is_not_noted() {
 }
 
 #[test]
+fn a_forwarder_with_many_open_files_knows_which_of_its_own_are_open() {
+    let mut rig = rig("moved");
+    rig.create("old");
+    let file = rig.open("open");
+    for number in 0..512 {
+        rig.open(&format!("f{number}"));
+    }
+    rig.rename("old", (rig.root, "new"), Replace);
+    assert_eq!(rig.notes(), 0);
+    rig.rename("open", (rig.root, "moved"), Replace);
+    assert_eq!(rig.notes(), 1);
+    // Another forwarder cannot tell, so it leaves a note, which the holder's sweep removes.
+    let (root, mut other) = (rig.root, rig.other_forwarder());
+    other
+        .rename(None, (root, b"new"), (root, b"newer"), Replace)
+        .expect("rename");
+    assert_eq!(rig.notes(), 2);
+    (0..LAYOUT.seats).for_each(|seat| assert!(rig.files.sweep(seat).is_ok()));
+    assert_eq!(rig.notes(), 1);
+    rig.files.closed(file).expect("close");
+    assert_eq!(rig.notes(), 0);
+}
+
+#[test]
 fn directories_are_noted_until_they_are_gone() {
     let mut rig = rig("moved");
     let dir = rig.files.mkdir(None, rig.root, b"dir", 0o755);
