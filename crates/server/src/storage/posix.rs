@@ -106,9 +106,9 @@ impl PosixFiles {
         })
     }
 
-    /// Must be called after [`PosixFiles::seat_settled`].
     /// Removes the seat's files that have no name and that nobody has reopened, and notes of
-    /// renames. Returns the number of removed files.
+    /// renames. Returns the number of removed files. Must be called after
+    /// [`PosixFiles::seat_settled`].
     pub fn sweep(&self, seat: u16) -> std::io::Result<u64> {
         let permit = self.permit.fence().permit(Some(seat));
         let removed = self.export.opens.sweep(seat, &permit);
@@ -130,10 +130,15 @@ impl PosixFiles {
 
     /// Sweeps the seats held here, where other forwarders leave that to the seat's holder.
     pub fn sweep_apart(&self) -> std::io::Result<()> {
+        let mut failed = None;
         for seat in self.export.opens.to_sweep() {
-            self.sweep(seat)?;
+            if let Err(error) = self.sweep(seat) {
+                self.export.opens.sweep_again(seat);
+                failed.get_or_insert(error);
+            }
         }
-        self.export.opens.calm_down().map_err(as_io_error)
+        self.export.opens.calm_down().map_err(as_io_error)?;
+        failed.map_or(Ok(()), Err)
     }
 
     /// Must be called when a seat was released: its next holder registers which of its files are

@@ -79,7 +79,8 @@ pub(super) struct Opens {
     /// Whether further files get no lock, because there are too many.
     crowded: AtomicBool,
     vouching: Arc<Vouching>,
-    /// Seats that were swept the last time because this forwarder did not vouch for them.
+    /// Seats that were swept the last time because this forwarder did not vouch for them, or whose
+    /// sweep failed.
     swept: Mutex<Vec<u16>>,
     /// Descriptors of the seats' files, for looking at their locks.
     seats: Mutex<BTreeMap<u16, OwnedFd>>,
@@ -159,6 +160,14 @@ impl Opens {
                 seats.dedup();
                 seats
             }
+        }
+    }
+
+    /// Has a seat swept once more, because its sweep has failed.
+    pub(super) fn sweep_again(&self, seat: u16) {
+        let mut swept = lock(&self.swept);
+        if !swept.contains(&seat) {
+            swept.push(seat);
         }
     }
 

@@ -360,3 +360,13 @@ fn with_many_open_files_none_is_locked_and_the_holder_sweeps_what_others_keep() 
     }
     assert_eq!(rig.orphans(), 0);
 }
+
+#[test]
+fn a_seat_whose_sweep_failed_is_swept_once_more() {
+    let rig = rig("sweep-again");
+    let opens = &rig.files.export.opens;
+    assert!(opens.to_sweep().is_empty());
+    (0..2).for_each(|_| opens.sweep_again(0));
+    assert_eq!(opens.to_sweep(), [0]);
+    assert!(opens.to_sweep().is_empty());
+}
