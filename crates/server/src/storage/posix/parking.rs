@@ -3,10 +3,12 @@
 //!
 //! A file that is open at clients first loses the descriptors of its data, then the `O_PATH` one.
 //! Then only its place is kept. The last descriptor stays where nothing else leads to the file: it
-//! has lost its last name, and got no hidden one. The kernel tells an error of write-back to each
-//! descriptor that was there before, and to a later one only if nobody was told. So before the
-//! descriptor that wrote a file is closed, the file's bytes are written back, and an error waits
-//! for the next sync (`untold.rs`).
+//! has lost its last name, and got no hidden one. It also stays where the back end has no birth
+//! times, for a file that is made later may get its name and its number, and would be taken for it.
+//!
+//! The kernel tells an error of write-back to each descriptor that was there before, and to a later
+//! one only if nobody was told. So before the descriptor that wrote a file is closed, the file's
+//! bytes are written back, and an error waits for the next sync (`untold.rs`).
 
 use super::descriptor::Descriptor;
 use super::export::Export;
@@ -144,7 +146,9 @@ impl Export {
             }
             return;
         }
-        if let Some(place) = self.place_of(&known) {
+        if known.handle.birth != 0
+            && let Some(place) = self.place_of(&known)
+        {
             self.table.park(known, Some(place));
         }
     }
@@ -161,16 +165,19 @@ impl Export {
             let stat = sys::stat_at(&self.root.path, path, AtFlags::empty()).ok()?;
             self.is_ours(&stat).then(|| handle_of(&stat))
         };
-        if known.is_open() && self.opens.has_hidden_name(known.handle) {
-            let name = super::orphans::hidden_name(known.handle);
-            return Some(Place {
-                dir: None,
-                name: name.into_bytes().into(),
-            });
+        let path = self.path_of(known).filter(|path| !path.is_empty());
+        let path = path.filter(|path| !known.is_open() || ask(path) == Some(known.handle));
+        if let Some(place) = path.and_then(|path| self.places.of(&path, ask)) {
+            return Some(place);
         }
-        let path = self.path_of(known).filter(|path| !path.is_empty())?;
-        let found = !known.is_open() || ask(&path) == Some(known.handle);
-        found.then(|| self.places.of(&path, ask)).flatten()
+        // Its hidden name is looked at wherever its place is, and goes where a removal fails.
+        let hidden = known.is_open() && self.opens.has_hidden_name(known.handle);
+        hidden.then(|| Place {
+            dir: None,
+            name: super::orphans::hidden_name(known.handle)
+                .into_bytes()
+                .into(),
+        })
     }
 
     /// Has the kernel begin to write back the bytes of all these files.

@@ -125,6 +125,37 @@ fn the_last_way_to_a_file_is_never_closed() {
     reads(&mut rig, &files);
 }
 
+/// Another forwarder has linked a hidden name for a removal, which then fails.
+#[test]
+fn a_file_is_found_by_its_name_when_its_hidden_name_goes_again() {
+    let (mut rig, files) = crowded("parked-undone", 2);
+    let name = crate::storage::posix::orphans::hidden_name(files[0]);
+    let hidden = rig.path(HIDDEN).join("orphans").join(name);
+    std::fs::hard_link(rig.path("dir/sub/f0"), &hidden).expect("link");
+    crowd_out(&mut rig);
+    assert_eq!(parked(&rig), 2);
+    std::fs::remove_file(hidden).expect("it is there");
+    reads(&mut rig, &files);
+}
+
+/// A file that is made later may have its name and its number.
+#[test]
+fn without_a_birth_time_an_open_file_keeps_its_descriptor() {
+    let (mut rig, files) = crowded("parked-birth", 2);
+    let path = rig.path("dir/sub/f0");
+    let fd = rustix::fs::open(&path, OFlags::PATH, rustix::fs::Mode::empty()).expect("there");
+    let handle = Handle {
+        birth: 0,
+        ..files[0]
+    };
+    let known = rig.files.export.table.insert(handle, sys::REGULAR, fd);
+    known.set_open(true);
+    drop(known);
+    (0..4).for_each(|_| crowd_out(&mut rig));
+    assert_eq!(parked(&rig), 2, "those with one");
+    assert!(rig.files.export.table.find(handle).is_some());
+}
+
 #[test]
 fn a_file_whose_name_goes_keeps_its_descriptor() {
     let (mut rig, files) = crowded("parked-hold", 1);
