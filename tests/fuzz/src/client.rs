@@ -2,7 +2,7 @@
 //! ends each call once, gives a reader no more than was asked for, and ends when it is told to.
 
 use crate::Draw;
-use crate::operation::{Things, operation};
+use crate::operation::asked;
 use std::collections::BTreeMap;
 use tidegate_client::core::{
     Application, Call, CallId, Core, CoreOptions, Data, Errno, Input, Output,
@@ -10,7 +10,7 @@ use tidegate_client::core::{
 use tidegate_client::wire::frame::{HEADER_LEN, decode_header, decode_reply, encode_reply};
 use tidegate_client::wire::{
     Attr, Entry, ExportId, Extent, Handle, HelloReply, Lens, Listed, Lock, LockFamily, LockKind,
-    Name, Op, OpKind, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply, Request, Statfs, Status,
+    Op, OpKind, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply, Request, Statfs, Status,
 };
 use tidegate_client::{Answer, Bytes};
 
@@ -230,31 +230,7 @@ impl World {
         if self.calls.len() > 40 {
             return;
         }
-        let name = |bytes: &[u8]| Name::from(bytes);
-        let names = [name(b"a"), name(b"b"), name(b"user.c")];
-        let of = Things {
-            handles: &self.handles,
-            names: &names,
-            new_names: &names,
-            paths: &[b"a/b".as_slice().into()],
-            fill: b'.',
-            large: true,
-        };
-        let mut op = operation(draw, &of);
-        // Of a real caller, whose memory is bounded, nothing longer comes.
-        let (most, len) = match &mut op {
-            Op::Read { extents, .. } | Op::Write { extents, .. } => {
-                extents.first.len %= 1 << 20;
-                extents.rest.iter_mut().for_each(|it| it.len %= 1 << 20);
-                let bytes = extents.bytes();
-                match op.kind() {
-                    OpKind::Read => (bytes, 0),
-                    _ => (0, bytes),
-                }
-            }
-            Op::Append { .. } => (0, u64::from(draw.u16())),
-            _ => (0, 0),
-        };
+        let (op, payload, most) = asked(draw, &self.handles, (1 << 20, 1 << 20));
         self.called += 1;
         let id = CallId(self.called);
         let deadline = u64::from(draw.u16()) * MS;
@@ -262,7 +238,7 @@ impl World {
             op,
             caller: None,
             app: u64::from(draw.u8()),
-            payload: vec![b'.'; len as usize].into(),
+            payload: payload.into(),
             deadline_ns: draw.yes().then_some(self.now + deadline),
             forwarder: draw.below(self.links.len()),
             operation: None,

@@ -7,7 +7,7 @@
 
 use crate::client::{reply_to, result};
 use crate::greeting::{MOUNT, SITE, changed};
-use crate::operation::{Things, operation};
+use crate::operation::asked;
 use crate::{Draw, folder::Folder};
 use rustix::net::{self, SendFlags};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
@@ -19,7 +19,7 @@ use std::thread::{self, Scope};
 use std::time::Duration;
 use tidegate_client::core::Errno;
 use tidegate_client::wire::frame::{decode_request_shared, encode_reply, encode_reply_shared};
-use tidegate_client::wire::{ExportId, Handle, Name, Op, OpKind, Outcome, Request};
+use tidegate_client::wire::{ExportId, Handle, Outcome, Request};
 use tidegate_client::{Bytes, Client, Context, Encryption, Options};
 use tidegate_net::{Channel, Confirmation, FrameReader, Step, accept};
 
@@ -203,8 +203,8 @@ fn use_client(draw: &mut Draw<'_>, options: Options) {
             }
             continue;
         }
-        let (op, payload, most) = call(draw, &handles);
-        if let Ok(answer) = client.call(&ctx, op, payload) {
+        let (op, payload, most) = asked(draw, &handles, (1 << 17, 1 << 12));
+        if let Ok(answer) = client.call(&ctx, op, payload.into()) {
             let pieces: usize = answer.data.pieces.iter().map(Bytes::len).sum();
             assert_eq!(pieces, answer.data.len);
             assert!(pieces as u64 <= most, "more was read than asked for");
@@ -213,34 +213,6 @@ fn use_client(draw: &mut Draw<'_>, options: Options) {
     client.shutdown();
     let ended: Result<_, Errno> = client.getattr(&ctx, handles[0]);
     assert!(ended.is_err(), "it goes on behind its end");
-}
-
-/// An operation, what it writes, and how many bytes it may read.
-fn call(draw: &mut Draw<'_>, handles: &[Handle]) -> (Op, Bytes, u64) {
-    let names = [Name::from(&b"a"[..]), Name::from(&b"user.c"[..])];
-    let of = Things {
-        handles,
-        names: &names,
-        new_names: &names,
-        paths: &[b"a/b".as_slice().into()],
-        fill: b'.',
-        large: true,
-    };
-    let mut op = operation(draw, &of);
-    let (len, most) = match &mut op {
-        Op::Read { extents, .. } | Op::Write { extents, .. } => {
-            extents.first.len %= 1 << 17;
-            extents.rest.iter_mut().for_each(|it| it.len %= 1 << 12);
-            let bytes = extents.bytes();
-            match op.kind() {
-                OpKind::Read => (0, bytes),
-                _ => (bytes, 0),
-            }
-        }
-        Op::Append { .. } => (u64::from(draw.u16()), 0),
-        _ => (0, 0),
-    };
-    (op, vec![b'.'; len as usize].into(), most)
 }
 
 /// What all connections to a forwarder have in common.

@@ -34,6 +34,40 @@ pub(crate) fn operation(draw: &mut Draw<'_>, of: &Things<'_>) -> Op {
     }
 }
 
+/// An operation as a program asks for it, which has memory for so many bytes of its first extent
+/// and of each further one; what it writes; and how many bytes it may read.
+pub(crate) fn asked(
+    draw: &mut Draw<'_>,
+    handles: &[Handle],
+    (first_max, further_max): (u64, u64),
+) -> (Op, Box<[u8]>, u64) {
+    let names = [b"a".as_slice(), b"b", b"user.c"].map(Name::from);
+    let of = Things {
+        handles,
+        names: &names,
+        new_names: &names,
+        paths: &[b"a/b".as_slice().into()],
+        fill: b'.',
+        large: true,
+    };
+    let mut op = operation(draw, &of);
+    let (writes, reads) = match &mut op {
+        Op::Read { extents, .. } | Op::Write { extents, .. } => {
+            extents.first.len %= first_max;
+            let further = extents.rest.iter_mut();
+            further.for_each(|extent| extent.len %= further_max);
+            let bytes = extents.bytes();
+            match op.kind() {
+                OpKind::Read => (0, bytes),
+                _ => (bytes, 0),
+            }
+        }
+        Op::Append { .. } => (u64::from(draw.u16()), 0),
+        _ => (0, 0),
+    };
+    (op, vec![b'.'; writes as usize].into(), reads)
+}
+
 fn handle(draw: &mut Draw<'_>, of: &Things<'_>) -> Handle {
     let handle = draw.of(of.handles);
     match draw.one_in(32) {
