@@ -78,6 +78,7 @@ def logs(up, count):
 @pytest.fixture(scope="module")
 def up(forwarders, work):
     with forwarders(4, program=limited(work, LIMIT)) as up:
+        up.began = time.monotonic()
         yield up
 
 
@@ -108,9 +109,11 @@ def test_all_files_of_one_program_work(up, way):
     shutil.rmtree(up.data / way)
 
 
-def test_the_log_says_so_once(up):
+def test_the_log_says_so_once_an_hour(up):
+    hours = 1 + int(time.monotonic() - up.began) // 3600
     for log in logs(up, 4):
-        assert log.count("more files are open than this forwarder has descriptors for") == 1, log
+        said = log.count("more files are open than this forwarder has descriptors for")
+        assert 1 <= said <= hours, log
         assert f"open files: {LIMIT}, of which" in log
 
 
