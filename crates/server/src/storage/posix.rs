@@ -81,13 +81,14 @@ impl PosixFiles {
     /// what was written by them is written back, and drops files that another forwarder has
     /// removed, so that their space is freed.
     pub fn tidy(&self) {
-        let idle = self.export.table.idle().into_iter();
-        let (named, gone): (Vec<_>, Vec<_>) = idle.partition(|known| {
-            let stat = sys::stat(&known.path);
-            stat.is_ok_and(|stat| stat.stx_nlink > 0)
-        });
-        for known in gone {
-            self.export.forget(known.handle);
+        let mut named = Vec::new();
+        for known in self.export.table.idle() {
+            match sys::stat(&known.path) {
+                Ok(stat) if stat.stx_nlink > 0 => named.push(known),
+                Ok(_) | Err(rustix::io::Errno::STALE) => self.export.forget(known.handle),
+                // The back end does not answer now, and may have what was written.
+                Err(_) => {}
+            }
         }
         self.export.let_go_of_data(&named);
     }
@@ -350,11 +351,12 @@ impl Files for PosixFiles {
         if known.kind != sys::REGULAR {
             return self.attr_of_known(&known);
         }
-        self.export.opens.opened(handle)?;
+        let is_first = self.export.opens.opened(handle)?;
         known.set_open(true);
         let mut attr = sys::attr_of(&self.export.stat(&known.path).map_err(no)?);
-        if attr.nlink == 0 {
-            // The file lost its last name just before it was registered.
+        if attr.nlink == 0 && is_first {
+            // The file lost its last name just before it was registered. Where it had been
+            // registered before, its descriptor is the only way to it, and stays.
             self.closed(handle)?;
             return Err(Errno::ESTALE.into());
         }

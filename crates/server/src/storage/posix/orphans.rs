@@ -207,12 +207,12 @@ impl Opens {
     }
 
     /// Registers the file as open here.
-    pub(super) fn opened(&self, handle: Handle) -> Done<()> {
+    pub(super) fn opened(&self, handle: Handle) -> Done<bool> {
         let give_up = Instant::now() + UNLINK_WAIT;
         loop {
             let mut group = self.group(handle);
             if group.contains(&handle) {
-                return Ok(());
+                return Ok(false);
             }
             let crowded = self.is_crowded()?;
             if self.share(handle)? {
@@ -221,7 +221,7 @@ impl Opens {
                 }
                 group.insert(handle);
                 self.count.fetch_add(1, Ordering::SeqCst);
-                return Ok(());
+                return Ok(true);
             }
             drop(group);
             // Another forwarder is just removing a name of the file.
