@@ -117,9 +117,9 @@ impl Known {
         self.unsynced.load(Ordering::Relaxed)
     }
 
-    /// Notes that a sync, or what stands for one, begins: what is written from now on is unsynced
-    /// again. The caller says with [`Known::set_unsynced`] if the sync has failed. Returns the
-    /// descriptor that writes the file, if it is open.
+    /// Notes that a sync, or the write-back before a close, begins: what is written from now on is
+    /// unsynced again. The caller says with [`Known::set_unsynced`] if the sync has failed. Returns
+    /// the descriptor that writes the file, if it is open.
     pub(super) fn sync_begins(&self) -> Option<Arc<Descriptor>> {
         let data = self.data();
         // What is written just now may come after the sync.

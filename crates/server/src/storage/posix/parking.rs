@@ -43,11 +43,14 @@ impl Export {
         self.table.set_short(false);
         let before = self.table.fds();
         let wanted = too_many + self.table.fds_max() / AT_ONCE;
+        let mut syncs = Syncs::default();
         // Each file gets a second chance once, so two looks find all that can go.
         for _ in 0..2 {
             let unused = self.table.unused(wanted);
             self.begin_to_write_back(&unused);
-            unused.into_iter().for_each(|known| self.let_go(known));
+            for known in unused.into_iter().filter(|it| syncs.may(self, it)) {
+                self.let_go(known);
+            }
             if self.table.too_many() == 0 {
                 break;
             }
@@ -102,7 +105,9 @@ impl Export {
                 }
         };
         (0..2).any(|_| {
+            let mut syncs = Syncs::default();
             let unused = self.table.unused(AT_ONCE).into_iter();
+            let unused = unused.filter(|it| syncs.may(self, it));
             unused.map(close).fold(false, |some, closed| some | closed)
         })
     }
@@ -111,7 +116,8 @@ impl Export {
     /// may have them open all the same: a forwarder that serves a part of a file is not told.
     pub(super) fn let_go_of_data(&self, idle: &[Arc<Known>]) {
         self.begin_to_write_back(idle);
-        for known in idle {
+        let mut syncs = Syncs::default();
+        for known in idle.iter().filter(|it| syncs.may(self, it)) {
             if self.write_back(known) {
                 close_data(known);
             }
@@ -185,9 +191,10 @@ impl Export {
         let unsynced = unused.iter().filter(|it| it.is_unsynced());
         for known in unsynced.filter(|_| self.is_local) {
             let fd = known.data().write.clone();
-            if let Some(fd) = fd {
-                // An error is found by whoever waits for the end.
-                let _ = sync_pages(&fd, libc::SYNC_FILE_RANGE_WRITE);
+            if let Some(fd) = fd
+                && let Err(error) = sync_pages(&fd, libc::SYNC_FILE_RANGE_WRITE)
+            {
+                self.note(known, error);
             }
         }
     }
@@ -201,26 +208,31 @@ impl Export {
             // It is just being synced, so it is in use.
             return false;
         };
-        if !self.untold.has_room(known.is_open()) {
-            return false;
-        }
         let Some(fd) = known.sync_begins() else {
             return true;
         };
         match self.write_back_by(&fd) {
             Ok(()) => true,
-            Err(error) if tells_loss(no(error)) => {
-                self.untold.add(known.handle, no(error), known.is_open());
-                if !known.is_open() {
-                    // It was closed meanwhile.
-                    self.untold.closed(known.handle);
+            Err(error) => {
+                self.note(known, error);
+                let lost = tells_loss(no(error));
+                if !lost {
+                    known.set_unsynced();
                 }
-                true
+                lost
             }
-            Err(_) => {
-                known.set_unsynced();
-                false
-            }
+        }
+    }
+
+    /// Notes an error of write-back for the next sync: the kernel tells it once, whatever it is.
+    pub(super) fn note(&self, known: &Known, error: rustix::io::Errno) {
+        if OF_THE_CALL.contains(&error) {
+            return;
+        }
+        self.untold.add(known.handle, no(error), known.is_open());
+        if !known.is_open() {
+            // It was closed meanwhile.
+            self.untold.closed(known.handle);
         }
     }
 
@@ -303,6 +315,32 @@ impl Export {
 
 /// How often the log says that there are too few descriptors.
 const TOLD_EVERY: Duration = Duration::from_secs(3600);
+
+/// Errors that say nothing of the file's bytes.
+const OF_THE_CALL: [rustix::io::Errno; 5] = [
+    rustix::io::Errno::BADF,
+    rustix::io::Errno::INVAL,
+    rustix::io::Errno::SPIPE,
+    rustix::io::Errno::OPNOTSUPP,
+    rustix::io::Errno::INTR,
+];
+
+/// The files that one call syncs, each of which a distributed file system may take long for.
+#[derive(Default)]
+pub(super) struct Syncs(u32);
+
+impl Syncs {
+    pub(super) const MAX: u32 = 16;
+
+    /// Whether the call may let go of this file. What the kernel itself writes back has begun.
+    fn may(&mut self, export: &Export, known: &Known) -> bool {
+        if export.is_local || !known.is_unsynced() {
+            return true;
+        }
+        self.0 += 1;
+        self.0 <= Syncs::MAX
+    }
+}
 
 /// The answer where no descriptor became free.
 const ENFILE: Errno = Errno(23);

@@ -4,11 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::Handle;
 
-/// The most files with such an error that are registered as open, and the most others.
+/// The most files with such an error that are not registered as open.
 const FILES_MAX: usize = 4096;
+
+/// How often the log says that such errors are forgotten.
+const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// The files with an error that nobody was told.
 #[derive(Default)]
@@ -25,31 +29,40 @@ struct Errors {
     /// Of files that are not: they wait for whoever opens the file next. Where they are too many,
     /// one is forgotten.
     others: BTreeMap<Handle, Access>,
+    /// How many were forgotten since the log said so, and when it did.
+    forgotten: u64,
+    said: Option<Instant>,
 }
 
 impl Errors {
     fn add_other(&mut self, handle: Handle, error: Access) {
-        self.others.insert(handle, error);
-        if self.others.len() > FILES_MAX
+        if self.others.len() >= FILES_MAX
+            && !self.others.contains_key(&handle)
             && let Some((handle, error)) = self.others.pop_first()
         {
-            let inode = handle.inode;
-            tracing::warn!(
-                inode,
-                ?error,
-                "nobody is told that bytes of a file were lost"
-            );
+            self.say_forgotten(handle, error);
         }
+        self.others.insert(handle, error);
+    }
+
+    fn say_forgotten(&mut self, handle: Handle, error: Access) {
+        self.forgotten += 1;
+        if self.said.is_some_and(|said| said.elapsed() < SAID_EVERY) {
+            return;
+        }
+        self.said = Some(Instant::now());
+        let (files, inode) = (std::mem::take(&mut self.forgotten), handle.inode);
+        tracing::warn!(
+            files,
+            inode,
+            ?error,
+            "nobody is told that bytes of files were lost, the last of which is this one"
+        );
     }
 }
 
 impl Untold {
-    /// Whether one more file has room; an open file's error is never forgotten.
-    pub(super) fn has_room(&self, open: bool) -> bool {
-        !open || self.lock().open.len() < FILES_MAX
-    }
-
-    /// Notes an error of a file that is registered as open, or is not.
+    /// Notes an error of a file that is registered as open, which is never forgotten, or is not.
     pub(super) fn add(&self, handle: Handle, error: Access, open: bool) {
         let mut errors = self.lock();
         match open {
@@ -114,9 +127,7 @@ mod tests {
         let add = |inode, open| untold.add(file(inode), Errno::ENOSPC.into(), open);
         let max = FILES_MAX as u64;
         (0..max).for_each(|inode| add(inode, true));
-        assert!(!untold.has_room(true) && untold.has_room(false));
         (0..max).for_each(|inode| untold.closed(file(inode)));
-        assert!(untold.has_room(true));
         // Who opens such a file next is told.
         assert_eq!(untold.take(file(7)), Some(Errno::ENOSPC.into()));
         (max..3 * max).for_each(|inode| add(inode, false));

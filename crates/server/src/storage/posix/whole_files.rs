@@ -42,7 +42,7 @@ impl PosixFiles {
         }
         // What a closed descriptor was told counts as told to this one.
         let before = self.export.untold.take(handle);
-        synced.map_err(no).and(before.map_or(Ok(()), Err))
+        before.map_or(Ok(()), Err).and(synced.map_err(no))
     }
 
     /// The pass for calls through the page cache; None where no direct writes exist.

@@ -213,6 +213,57 @@ fn an_error_that_a_closed_descriptor_was_told_is_told_by_the_next_sync() {
     assert_eq!(rig.files.fsync(files[0], false), Ok(()));
 }
 
+/// The kernel tells it once, whatever it is: a server of NFS that does not answer is no loss that
+/// others could be told of.
+#[test]
+fn any_error_of_a_write_back_waits_for_the_next_sync() {
+    let (mut rig, files) = crowded("parked-any", 1);
+    let note = |error| {
+        let known = rig.files.export.known(files[0]).expect("open");
+        rig.files.export.note(&known, error);
+    };
+    note(rustix::io::Errno::TIMEDOUT);
+    // This says nothing of the bytes.
+    note(rustix::io::Errno::SPIPE);
+    assert_eq!(rig.files.fsync(files[0], false), Err(errno(110)));
+    assert_eq!(rig.files.fsync(files[0], false), Ok(()));
+}
+
+#[test]
+fn one_call_syncs_few_files_of_a_distributed_file_system() {
+    let mut rig = rig("parked-few");
+    let export = Arc::get_mut(&mut rig.files.export);
+    export.expect("nobody else has it").is_local = false;
+    let made = (0..40).map(|number| {
+        let file = rig.create(&format!("f{number}"));
+        rig.files.write_at(file, 0, b"bytes").expect("room");
+        file
+    });
+    let files: Vec<Handle> = made.collect();
+    let known = |file: &Handle| rig.files.export.table.find(*file).expect("known");
+    let all: Vec<_> = files.iter().map(known).collect();
+    let closed = || files.iter().filter(|it| data_fds(&rig, **it) == 0).count();
+    let few = crate::storage::posix::parking::Syncs::MAX as usize;
+    rig.files.export.let_go_of_data(&all);
+    assert_eq!(closed(), few);
+    rig.files.export.let_go_of_data(&all);
+    assert_eq!(closed(), 2 * few);
+}
+
+#[test]
+fn another_open_of_a_file_without_a_name_keeps_its_descriptor() {
+    let (mut rig, files) = crowded("parked-again", 1);
+    // Beside the forwarders, so that there is no hidden name.
+    std::fs::remove_file(rig.path("dir/sub/f0")).expect("there");
+    let again = rig.files.opened(None, files[0], true, true);
+    assert_eq!(again.map(|attr| attr.nlink), Ok(0));
+    reads(&mut rig, &files);
+    // Who comes first to a file without a name comes too late.
+    rig.files.closed(files[0]).expect("close");
+    let late = rig.files.opened(None, files[0], true, true);
+    assert!(late.is_err());
+}
+
 /// Has the table look at all files, as it does in half a minute.
 fn tidy(rig: &Rig) {
     (0..40).for_each(|_| rig.files.tidy());
