@@ -323,7 +323,13 @@ impl Shared {
             let next = queue.jobs.take();
             self.open.store(queue.jobs.open(), Ordering::Relaxed);
             match next {
-                Some(next) => return Some(next),
+                Some(next) => {
+                    // This thread does not watch, so another one does.
+                    if queue.jobs.holds_back() && !queue.watching {
+                        self.ready.notify_one();
+                    }
+                    return Some(next);
+                }
                 None if queue.closed => return None,
                 None if !looked && !queue.looking => {
                     (looked, queue.looking) = (true, true);
