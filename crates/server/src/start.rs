@@ -262,8 +262,8 @@ impl Server {
             let _tidy: Sender<()> = tidy;
             let mut rounds = 0;
             while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
-                files.tidy();
                 files.look_at_hidden();
+                files.tidy();
                 rounds += 1;
                 if rounds % SWEEP_ROUNDS == 0
                     && let Err(error) = files.sweep_apart()

@@ -136,14 +136,14 @@ impl Forwarder {
             self.forget_first(id);
         }
         if own > 0 && own.is_multiple_of(STEP) {
-            self.make_room();
+            self.forget_written();
         }
         let client = self.clients.get_mut(&id).expect("it was there");
         client.unsynced.wrote.insert(handle);
     }
 
     /// Keeps what is remembered of all clients within its bound.
-    fn make_room(&mut self) {
+    fn forget_written(&mut self) {
         let written = self.clients.values().map(|it| it.unsynced.written());
         let mut all: u32 = written.sum();
         while all >= WROTE_OF_ALL_MAX {
