@@ -8,7 +8,7 @@
 //! order, and takes turns with all lines together; how much of it there is at once, the scheduler
 //! decides.
 
-use super::job_width::{Width, Widths};
+use super::job_width::{JobTime, Width, Widths};
 use std::collections::{BTreeMap, VecDeque};
 use tidegate_forward::{Job, is_scheduled};
 
@@ -211,12 +211,14 @@ impl<T> JobQueue<T> {
         Some((asker, job))
     }
 
-    /// Notes that a job which was taken has ended, and whether its thread slept meanwhile.
-    pub(super) fn ended(&mut self, asker: Asker, slept: bool) {
+    /// Notes that a job which was taken has ended, and for a user's job its times.
+    pub(super) fn ended(&mut self, asker: Asker, time: Option<JobTime>) {
         self.change(asker, |line| {
             line.running -= 1;
             line.looks = 0;
-            line.width.ended(slept);
+            if let Some(time) = time {
+                line.width.ended(time);
+            }
         });
     }
 
@@ -236,7 +238,7 @@ impl<T> JobQueue<T> {
         });
         let stuck: Vec<_> = looked.filter(|it| it.1 > 1).collect();
         for (asker, _) in stuck {
-            self.change(asker, |line| line.width.ended(true));
+            self.change(asker, |line| line.width.widen());
         }
     }
 

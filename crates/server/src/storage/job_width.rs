@@ -3,14 +3,19 @@
 //!
 //! A job that only computes gains nothing from more threads than processors. It takes the
 //! processors from others: a user with a job on each of eight threads has most of the time of two
-//! processors, and whoever comes next waits for it. A job that sleeps leaves its processor to
-//! others, and a distributed file system serves many of them at once. The kernel counts the times
-//! that a thread went to sleep.
+//! processors, and whoever comes next waits for it. A job that waits leaves its processor to
+//! others, and a distributed file system serves many of them at once.
+//!
+//! How often a thread sleeps does not tell them apart, because jobs that change one directory wait
+//! for each other in the kernel. So it goes by what a user's jobs compute together: half of the
+//! processors, and beyond that they run up a debt.
 
-/// So many jobs in a row that did not sleep make the width smaller by one. A few sleepers among
-/// many that compute are enough for the full width, because one sleeper takes as long as many
-/// others.
-const COMPUTED_MAX: u32 = 64;
+use std::time::Duration;
+
+/// The processor time beyond a user's share at which the user's width becomes smaller. It is some
+/// ten name operations: short enough that others hardly notice, long enough for jobs that compute
+/// now and then.
+const DEBT_MAX: Duration = Duration::from_millis(4);
 
 /// The bounds of every user's width.
 #[derive(Clone, Copy, Debug)]
@@ -19,13 +24,26 @@ pub(super) struct Widths {
     most: usize,
 }
 
+/// What time a job took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JobTime {
+    /// When it ended, by a clock that all jobs share.
+    pub(super) ended: Duration,
+    pub(super) took: Duration,
+    /// How much of that its thread had a processor.
+    pub(super) computed: Duration,
+}
+
 /// The number of one user's jobs that may run at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Width {
     now: usize,
     bounds: Widths,
-    /// The jobs in a row that did not sleep.
-    computed: u32,
+    /// The processor time that the jobs had beyond as many processors as the least width, at most
+    /// [`DEBT_MAX`].
+    debt: Duration,
+    /// When it was so.
+    at: Duration,
 }
 
 impl Widths {
@@ -49,7 +67,8 @@ impl Width {
         Width {
             now: bounds.least,
             bounds,
-            computed: 0,
+            debt: Duration::ZERO,
+            at: Duration::ZERO,
         }
     }
 
@@ -66,80 +85,128 @@ impl Width {
         self.now
     }
 
-    /// Notes a job that has ended.
-    pub(super) fn ended(&mut self, slept: bool) {
-        if slept {
-            self.computed = 0;
-            self.now = self.now.saturating_add(1).min(self.bounds.most);
-            return;
-        }
-        self.computed += 1;
-        if self.computed >= COMPUTED_MAX {
-            self.computed = 0;
+    /// Notes a job that has ended. Jobs of several threads may be noted in another order than they
+    /// ended.
+    pub(super) fn ended(&mut self, job: JobTime) {
+        let share = u32::try_from(self.bounds.least).unwrap_or(u32::MAX);
+        let since = job.ended.saturating_sub(self.at);
+        self.at = self.at.max(job.ended);
+        let left = self.debt.saturating_sub(since.saturating_mul(share));
+        self.debt = left.saturating_add(job.computed).min(DEBT_MAX);
+        if self.debt == DEBT_MAX {
             self.now = (self.now - 1).max(self.bounds.least);
+        } else if self.debt < DEBT_MAX / 2 && job.computed < job.took / 2 {
+            self.widen();
         }
+    }
+
+    /// Lets one more job run.
+    pub(super) fn widen(&mut self) {
+        self.now = self.now.saturating_add(1).min(self.bounds.most);
     }
 }
 
-/// How often the calling thread went to sleep since it began, as the kernel counts it.
-pub(super) fn sleeps() -> i64 {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the call writes one rusage, and zeros are a valid one.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    usage.ru_nvcsw
+#[cfg(test)]
+impl JobTime {
+    /// A job of 200 us that ended at this time, in us, and computed for so long.
+    pub(super) fn new(ended: u64, computed: u64) -> JobTime {
+        JobTime {
+            ended: Duration::from_micros(ended),
+            took: Duration::from_micros(200),
+            computed: Duration::from_micros(computed),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn after(mut width: Width, jobs: &[(usize, bool)]) -> usize {
-        for (number, slept) in jobs {
-            (0..*number).for_each(|_| width.ended(*slept));
+    /// The widths while so many jobs of 200 us each end, as many at once as the width is; each
+    /// computes for as many us as `computes` says of the number of the job and of those at once.
+    fn widths(
+        width: &mut Width,
+        jobs: usize,
+        computes: impl Fn(usize, usize) -> u64,
+    ) -> Vec<usize> {
+        let mut at = u64::try_from(width.at.as_micros()).expect("some ms");
+        let (mut done, mut seen) = (0, Vec::new());
+        while done < jobs {
+            let at_once = width.get();
+            at += 200;
+            for _ in 0..at_once {
+                width.ended(JobTime::new(at, computes(done, at_once)));
+                done += 1;
+            }
+            seen.push(width.get());
         }
-        width.get()
+        seen
     }
 
     #[test]
     fn jobs_that_compute_have_half_of_the_processors() {
         for (threads, processors, least) in [(8, 2, 1), (8, 1, 1), (8, 8, 4), (8, 64, 7), (1, 2, 1)]
         {
-            let width = Width::new(Widths::new(threads, processors));
-            assert_eq!(after(width, &[(1000, false)]), least);
+            let mut width = Width::new(Widths::new(threads, processors));
+            widths(&mut width, 1000, |_, _| 20);
+            assert_eq!(width.get(), threads.max(2) - 1, "they wait");
+            widths(&mut width, 1000, |_, _| 200);
+            assert_eq!(width.get(), least, "they compute");
         }
     }
 
     #[test]
-    fn jobs_that_sleep_have_all_threads_but_one() {
-        let width = Width::new(Widths::new(8, 2));
-        assert_eq!(after(width, &[(3, true)]), 4);
-        assert_eq!(after(width, &[(100, true)]), 7);
-        let some = [(63, false), (1, true)].repeat(20);
-        assert_eq!(after(width, &some), 7, "one of 64 sleeps");
-        assert_eq!(after(width, &[(100, true), (64, false)]), 6);
-        assert_eq!(after(width, &[(100, true), (640, false)]), 1);
+    fn jobs_that_wait_have_all_threads_but_one() {
+        let mut width = Width::new(Widths::new(8, 2));
+        assert_eq!(widths(&mut width, 3, |_, _| 20), [2, 4]);
+        let now = widths(&mut width, 1000, |_, _| 20);
+        assert_eq!(now[now.len() - 100..], [7; 100]);
+    }
+
+    /// As with one directory, where the kernel lets one thread change names at a time: each job
+    /// waits for the others and computes in its turn.
+    #[test]
+    fn jobs_that_wait_for_each_other_stay_near_their_share() {
+        let mut width = Width::new(Widths::new(8, 2));
+        let now = widths(&mut width, 10_000, |_, at_once| {
+            (300 / at_once as u64).min(200)
+        });
+        let long: usize = now.iter().sum();
+        assert!(long < 2 * now.len(), "{long} in {} rounds", now.len());
+    }
+
+    #[test]
+    fn a_job_that_waits_now_and_then_widens_for_a_moment_only() {
+        let mut width = Width::new(Widths::new(8, 2));
+        let now = widths(&mut width, 10_000, |job, _| {
+            [200, 20][usize::from(job % 64 == 0)]
+        });
+        assert!(now.iter().all(|width| *width < 4), "{:?}", now.iter().max());
+        assert!(now.iter().filter(|width| **width > 1).count() < now.len() / 2);
+    }
+
+    #[test]
+    fn a_debt_is_bounded_and_paid_by_time() {
+        let mut width = Width::new(Widths::new(8, 2));
+        widths(&mut width, 1000, |_, _| 20);
+        // A second of eight processors, noted at once and out of order.
+        for job in 0..40_000 {
+            width.ended(JobTime::new(1_000_000 - job % 100, 200));
+        }
+        assert_eq!((width.get(), width.debt), (1, DEBT_MAX));
+        width.ended(JobTime::new(1_002_000, 20));
+        assert_eq!(width.get(), 1, "half is paid");
+        width.ended(JobTime::new(1_004_000, 20));
+        assert_eq!(width.get(), 2);
     }
 
     #[test]
     fn a_line_without_a_bound_keeps_none() {
-        let width = Width::unbounded();
-        assert_eq!(after(width, &[(1000, false), (3, true)]), usize::MAX);
-    }
-
-    #[test]
-    fn a_thread_that_waits_has_slept_and_one_that_computes_has_not() {
-        let before = sleeps();
-        std::thread::sleep(std::time::Duration::from_millis(1));
-        assert!(sleeps() > before);
-        // A page that has to be fetched may make it sleep once, and not always.
-        let computes = || {
-            let before = sleeps();
-            std::hint::black_box((0..1000_u32).map(std::hint::black_box).sum::<u32>());
-            sleeps() == before
-        };
-        assert!((0..100).any(|_| computes()));
+        let mut width = Width::unbounded();
+        for job in 0..10_000 {
+            width.ended(JobTime::new(job, 200));
+        }
+        width.widen();
+        assert_eq!(width.get(), usize::MAX);
     }
 }

@@ -4,13 +4,15 @@
 use super::batch::{self, CachedReads, Meter, Route};
 use super::completion_queue::{CompletionQueue, Sink};
 use super::job_queue::{Asker, JobQueue};
+use super::job_width::JobTime;
 use super::pages;
 use super::posix::Ends;
 use super::posix::dead::DeadMount;
 use super::slots::lock_buffer;
-use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake, job_width};
+use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
 use crate::lock::lock;
 use crate::thread_rights::{Work, keep_for};
+use rustix::time::{ClockId, clock_gettime};
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -269,6 +271,15 @@ impl Storage for ThreadPool {
     }
 }
 
+/// How long the calling thread has had a processor.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}
+
 impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shutdown();
@@ -282,9 +293,10 @@ impl Shared {
         let mut spin = Spin::default();
         let mut before = None;
         while let Some((asker, (job, work))) = self.next(before, &mut spin) {
-            let slept = matches!(asker, Asker::User(_)).then(job_width::sleeps);
+            let computed = matches!(asker, Asker::User(_)).then(processor_time);
             let failed = work.refused();
-            let now = u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(IDLE);
+            let began = self.zero.elapsed();
+            let now = u64::try_from(began.as_nanos()).unwrap_or(IDLE);
             self.began[number].store(now, Ordering::Relaxed);
             let result = catch_unwind(AssertUnwindSafe(|| self.run(&mut files, work)));
             let result = result.unwrap_or_else(|_| {
@@ -299,21 +311,32 @@ impl Shared {
                 false => result,
             };
             self.dead.look(&files, &self.faults, &result);
-            let slept = slept.is_some_and(|before| job_width::sleeps() > before);
-            before = Some((asker, slept));
+            let time = computed.map(|before| {
+                let ended = self.zero.elapsed();
+                JobTime {
+                    ended,
+                    took: ended.saturating_sub(began),
+                    computed: processor_time().saturating_sub(before),
+                }
+            });
+            before = Some((asker, time));
             self.began[number].store(IDLE, Ordering::Relaxed);
             self.report(job, asker, result);
         }
     }
 
-    /// Waits for the next job and takes it; `before` is whose job the thread had, and whether the
-    /// thread slept in it. Of the threads without a job, the one that worked last looks for a
+    /// Waits for the next job and takes it; `before` is whose job the thread had, and for a user's
+    /// job its times. Of the threads without a job, the one that worked last looks for a
     /// moment before it sleeps.
-    fn next(&self, before: Option<(Asker, bool)>, spin: &mut Spin) -> Option<(Asker, Queued)> {
+    fn next(
+        &self,
+        before: Option<(Asker, Option<JobTime>)>,
+        spin: &mut Spin,
+    ) -> Option<(Asker, Queued)> {
         let mut queue = lock(&self.queue);
         let open = queue.jobs.open();
-        if let Some((asker, slept)) = before {
-            queue.jobs.ended(asker, slept);
+        if let Some((asker, time)) = before {
+            queue.jobs.ended(asker, time);
         }
         queue.look_after_stuck();
         // This thread takes one of the jobs that may run since, others the further ones.

@@ -9,7 +9,7 @@ const MANY: u32 = 10_000;
 impl<T> JobQueue<T> {
     /// A job has ended, and its result was seen.
     fn done(&mut self, asker: Asker) {
-        self.ended(asker, false);
+        self.ended(asker, None);
         self.seen(asker);
     }
 }
@@ -88,7 +88,7 @@ fn as_many_jobs_can_be_taken_as_are_open() {
     for threads in [1, 2, 5] {
         let mut queue = JobQueue::new(threads, 2);
         let (mut running, mut unseen) = (Vec::new(), Vec::new());
-        for step in 0..20_000 {
+        for step in 0..20_000_u64 {
             if below(50) == 0 {
                 queue.widen_stuck();
             }
@@ -102,7 +102,8 @@ fn as_many_jobs_can_be_taken_as_are_open() {
                 _ if running.is_empty() => {}
                 _ => {
                     let asker = running.swap_remove(below(running.len()));
-                    queue.ended(asker, below(100) < 30);
+                    let computed = [200, 20][usize::from(below(100) < 30)];
+                    queue.ended(asker, Some(JobTime::new(step, computed)));
                     unseen.push(asker);
                     if below(4) == 0 {
                         unseen.drain(..).for_each(|asker| queue.seen(asker));
@@ -132,7 +133,7 @@ fn results_that_nobody_looks_at_hold_back_their_user_alone() {
     let mut queue = flooded(4);
     let mut done = 0;
     while let Some((asker, _)) = queue.take() {
-        queue.ended(asker, false);
+        queue.ended(asker, None);
         done += 1;
     }
     assert_eq!((done, queue.open()), (3 + RESULTS_MAX, 0));
@@ -145,7 +146,7 @@ fn results_that_nobody_looks_at_hold_back_their_user_alone() {
     queue.close();
     assert_eq!(queue.open(), queue.len());
     while let Some((asker, _)) = queue.take() {
-        queue.ended(asker, false);
+        queue.ended(asker, None);
     }
     assert_eq!((queue.len(), queue.open()), (0, 0));
 }
@@ -174,15 +175,18 @@ fn a_user_whose_jobs_compute_has_few_threads_and_more_while_they_wait() {
     });
     let taken = |queue: &mut JobQueue<u32>| std::iter::from_fn(|| queue.take()).count();
     assert_eq!(taken(&mut queue), 1);
-    for _ in 0..100 {
-        queue.done(FLOODER);
-        assert_eq!(taken(&mut queue), 1, "they compute");
-    }
-    for running in [2, 3, 4, 5, 6, 7, 7] {
-        queue.ended(FLOODER, true);
+    let end = |queue: &mut JobQueue<u32>, at: u64, computed: u64| {
+        queue.ended(FLOODER, Some(JobTime::new(at, computed)));
         queue.seen(FLOODER);
-        taken(&mut queue);
-        assert_eq!(queue.lines[&FLOODER].running, running, "they sleep");
+        taken(queue);
+        queue.lines[&FLOODER].running
+    };
+    for job in 1..100 {
+        assert_eq!(end(&mut queue, 200 * job, 200), 1, "they compute");
+    }
+    for (job, running) in [2, 3, 4, 5, 6, 7, 7].into_iter().enumerate() {
+        let at = 20_000 + 200 * job as u64;
+        assert_eq!(end(&mut queue, at, 20), running, "they wait");
     }
     assert!(queue.push(OTHER, MANY), "a thread is left");
 }
