@@ -105,6 +105,23 @@ int main(int count, char **words) {
   return 1;
 }
 """
+# Has a child write by a relative name, after the change of directory argv[1], if there is one.
+OPENS = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+extern char **environ;
+int main(int count, char **words) {
+  char *echo[] = {"echo", "x", 0}; pid_t pid; int status = 1;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  if (count > 2) posix_spawn_file_actions_addchdir_np(&actions, words[1]);
+  posix_spawn_file_actions_addopen(&actions, 1, words[count - 1], O_CREAT | O_TRUNC | O_WRONLY, 0644);
+  if (!posix_spawn(&pid, "/bin/echo", &actions, 0, echo, environ)) waitpid(pid, &status, 0);
+  return status;
+}
+"""
 HELLO = """
 #include <stdio.h>
 int main(int count, char **words) {
@@ -121,6 +138,7 @@ def up(forwarders):
         run("cc", "-static", "-o", up / "static", up.file("static.c", STATIC))
         run("cc", "-o", up / "starts", up.file("starts.c", STARTS))
         run("cc", "-o", up / "hello", up.file("hello.c", HELLO))
+        run("cc", "-o", up / "opens", up.file("opens.c", OPENS))
         up.file("calls.py", CALLS)
         yield up
 
@@ -381,6 +399,15 @@ def test_starts_that_stay_as_they_are(up):
         for way in ("execve", "execvp", "posix_spawn"):
             done = up.tidegate("run", "--", up / "starts", way, program, cwd=OUTSIDE, code=1)
             assert error in done.stderr, done
+
+
+def test_a_child_writes_where_it_is_moved(up):
+    other = up.folder("moved")
+    (other / "data").mkdir()
+    told(up, up / "opens", other, "data/where", cwd=up.path)
+    assert (other / "data/where").read_text() == "x\n" and not (up.data / "where").exists()
+    line, = told(up, up / "opens", other, up.data / "where", cwd=up.path)
+    assert (up.data / "where").read_text() == "x\n" and numbers(line)[2] == 0, line
 
 
 def test_a_program_that_outlives_the_forwarders(forwarders):

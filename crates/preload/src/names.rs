@@ -99,9 +99,6 @@ named! {
     [llistxattr] (path: Text, names: Room, len: size_t) -> ssize_t, AT_FDCWD, path, llistxattr;
     [removexattr] (path: Text, name: Text) -> c_int, AT_FDCWD, path, removexattr;
     [lremovexattr] (path: Text, name: Text) -> c_int, AT_FDCWD, path, lremovexattr;
-    [posix_spawn_file_actions_addopen] (
-        actions: Room, fd: c_int, path: Text, flags: c_int, mode: mode_t
-    ) -> c_int, AT_FDCWD, path, posix_spawn_file_actions_addopen;
 }
 
 /// Defines hooks of calls that take two names.

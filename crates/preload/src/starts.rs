@@ -4,8 +4,8 @@
 
 use crate::count;
 use crate::libc_next;
-use crate::redirect::{Concern, concern, led, redirects};
-use libc::{AT_FDCWD, c_char, c_int, c_void};
+use crate::redirect::{Concern, concern, led, may_be_read, redirects};
+use libc::{AT_FDCWD, c_char, c_int, c_void, mode_t};
 use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,9 +50,8 @@ impl Way<'_> {
     unsafe fn by_path(&self, path: Text, words: Words) -> c_int {
         // SAFETY: the caller says so; where there is a concern, it is a string.
         unsafe {
-            let is_left = !redirects()
-                || !crate::redirect::may_be_read(path)
-                || (!self.is_here && *path.cast::<u8>() != b'/');
+            let is_left =
+                !redirects() || !may_be_read(path) || (!self.is_here && *path.cast::<u8>() != b'/');
             if is_left {
                 count::starts(path);
                 return (self.start)(path, words);
@@ -114,7 +113,7 @@ impl Way<'_> {
         let mut room = [0u8; PATH_MAX];
         // SAFETY: the caller says so.
         unsafe {
-            if !crate::redirect::may_be_read(name) {
+            if !may_be_read(name) {
                 return (self.start)(name, words);
             }
             if !libc::strchr(name, c_int::from(b'/')).is_null() {
@@ -174,7 +173,7 @@ fn joined(folder: &[u8], name: &CStr, room: &mut [u8; PATH_MAX]) -> bool {
 }
 
 /// The kind and rights of the file of a path, past the hooks.
-unsafe fn mode(path: Text) -> libc::mode_t {
+unsafe fn mode(path: Text) -> mode_t {
     let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: a string, and room for the answer.
     unsafe {
@@ -326,6 +325,26 @@ macro_rules! spawned {
 spawned! {
     posix_spawn by_path;
     posix_spawnp by_name;
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawn_file_actions_addopen(
+    actions: Room,
+    fd: c_int,
+    path: Text,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    // SAFETY: what the caller promises libc.
+    unsafe {
+        let add =
+            |path| libc_next::posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
+        // An action before this one may have moved the child.
+        match may_be_read(path) && *path.cast::<u8>() != b'/' && may_move(actions) {
+            true => add(path),
+            false => led(AT_FDCWD, path, add),
+        }
+    }
 }
 
 #[unsafe(no_mangle)]
