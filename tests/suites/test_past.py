@@ -1,10 +1,13 @@
 """What goes past the forwarders: names of the exported directory itself lead to the mount, `run` says what it will not
 lead there, and counts it. The program's exit code, its output and its signals are its own."""
 import os
+import pathlib
 import pty
 import re
+import shutil
 import signal
 import sys
+import tempfile
 
 import pytest
 from conftest import TIDEGATE, alive, matches, run, until
@@ -408,6 +411,29 @@ def test_a_child_writes_where_it_is_moved(up):
     assert (other / "data/where").read_text() == "x\n" and not (up.data / "where").exists()
     line, = told(up, up / "opens", other, up.data / "where", cwd=up.path)
     assert (up.data / "where").read_text() == "x\n" and numbers(line)[2] == 0, line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its rights")
+def test_a_user_who_cannot_reach_the_mount(up):
+    """A daemon that drops its rights works past the forwarders."""
+    top = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))  # where others may go
+    data, state = top / "data", top / "state"
+    for path, mode in ((top, 0o755), (data, 0o1777), (state, 0o700)):
+        path.mkdir(exist_ok=True)
+        path.chmod(mode)
+    up.tidegate("up", data, "--forwarders", 1, "--state-dir", state)
+    words = ("setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups", "sh", "-c",
+             f"ls {data} && echo x > {data}/f")
+    try:
+        done = up.tidegate("run", "--summary", "--state-dir", state, "--", *words, cwd=OUTSIDE)
+        assert (data / "f").read_text() == "x\n" and (data / "f").stat().st_uid == 12345
+        assert numbers(done.stderr)[1] == 0, done
+        drops = f"import os; open('{data}/g', 'w'); os.setuid(12345); open('{data}/h', 'w')"
+        done = up.tidegate("run", "--summary", "--state-dir", state, "--", sys.executable, "-c", drops, cwd=OUTSIDE)
+        assert numbers(done.stderr)[1] == 1 and (data / "h").stat().st_uid == 12345, done
+    finally:
+        up.tidegate("down", "--state-dir", state)
+        shutil.rmtree(top)
 
 
 def test_a_program_that_outlives_the_forwarders(forwarders):

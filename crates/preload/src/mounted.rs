@@ -1,5 +1,6 @@
 //! Whether the mount still shows the exported directory. When forwarders or a run have ended, its
-//! name may be that of a plain folder, or of nothing: names are not led there.
+//! name may be that of a plain folder, or of nothing: names are not led there. Nor are they where
+//! another user has made the mount, in a folder that this process may not search (any more).
 
 use libc::{AT_FDCWD, c_int};
 use std::ffi::{CStr, CString};
@@ -76,7 +77,7 @@ impl Mount {
                 found.inode == exported.inode && found.device != exported.device
             }
             (Ok(_), None) => is_fuse(&self.path),
-            (Err(errno), _) => ![libc::ENOENT, libc::ENOTDIR].contains(&errno),
+            (Err(errno), _) => ![libc::ENOENT, libc::ENOTDIR, libc::EACCES].contains(&errno),
         }
     }
 }
