@@ -108,6 +108,40 @@ int main(int count, char **words) {
   return 1;
 }
 """
+# Starts a program from a child with a stack of argv[1] KiB, and from a thread with the smallest one.
+STACKS = r"""
+#define _GNU_SOURCE
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern char **environ;
+static char **rest;
+static int child(void *none) { (void)none; execvp(rest[0], rest); _exit(1); }
+static void *thread(void *none) {
+  static int status; pid_t pid; (void)none;
+  status = posix_spawnp(&pid, rest[0], 0, 0, rest, environ);
+  if (!status) waitpid(pid, &status, 0);
+  return &status;
+}
+int main(int count, char **words) {
+  size_t len = atoi(words[1]) * 1024; int status; void *result; pthread_t id; pthread_attr_t small;
+  char *stack = mmap(0, len + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  (void)count; rest = words + 2;
+  mprotect(stack, 4096, PROT_NONE);
+  if (waitpid(clone(child, stack + 4096 + len, CLONE_VM | CLONE_VFORK | SIGCHLD, 0), &status, 0) < 0 || status)
+    return printf("child: %x\n", status);
+  pthread_attr_init(&small); pthread_attr_setstacksize(&small, PTHREAD_STACK_MIN);
+  if (pthread_create(&id, &small, thread, 0) || pthread_join(id, &result) || *(int *)result)
+    return printf("thread: %x\n", *(int *)result);
+  return 0;
+}
+"""
 # Has a child write by a relative name, after the change of directory argv[1], if there is one.
 OPENS = r"""
 #define _GNU_SOURCE
@@ -141,6 +175,7 @@ def up(forwarders):
         run("cc", "-static", "-o", up / "static", up.file("static.c", STATIC))
         run("cc", "-o", up / "starts", up.file("starts.c", STARTS))
         run("cc", "-o", up / "hello", up.file("hello.c", HELLO))
+        run("cc", "-pthread", "-o", up / "stacks", up.file("stacks.c", STACKS))
         run("cc", "-o", up / "opens", up.file("opens.c", OPENS))
         up.file("calls.py", CALLS)
         yield up
@@ -411,6 +446,14 @@ def test_a_child_writes_where_it_is_moved(up):
     assert (other / "data/where").read_text() == "x\n" and not (up.data / "where").exists()
     line, = told(up, up / "opens", other, up.data / "where", cwd=up.path)
     assert (up.data / "where").read_text() == "x\n" and numbers(line)[2] == 0, line
+
+
+def test_starts_need_little_stack(up):
+    folder = up.folder("data/little")
+    run("cp", up / "hello", folder / "little")
+    assert says(up, up / "stacks", "8", "true") == ""
+    assert says(up, up / "stacks", "8", "little", env={"PATH": f"{folder}:/usr/bin"}) == "hello\n" * 2
+    assert says(up, up / "stacks", "8", "data/little/little", cwd=up.path) == "hello\n" * 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its rights")

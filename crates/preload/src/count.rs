@@ -2,6 +2,7 @@
 //! `tidegate run` has made for all programs of the run. Also names the programs that this one
 //! starts and that cannot load this library.
 
+use crate::folders::{folders, with_path};
 use crate::libc_next;
 use crate::redirect::{self, Concern};
 use crate::state;
@@ -235,38 +236,30 @@ pub(crate) unsafe fn starts_found(name: *const c_char) {
         return;
     }
     // SAFETY: the caller says so; the environment is the program's, which is calling.
-    let (file, path) = unsafe {
-        let path = libc::getenv(c"PATH".as_ptr());
-        if libc::strchr(name, c_int::from(b'/')).is_null() && !path.is_null() {
-            (CStr::from_ptr(name).to_bytes(), CStr::from_ptr(path))
-        } else {
+    unsafe {
+        let folders = match libc::strchr(name, c_int::from(b'/')).is_null() {
+            true => folders(),
+            false => None,
+        };
+        let Some(mut folders) = folders else {
             return starts(name);
-        }
-    };
-    for folder in path.to_bytes().split(|byte| *byte == b':') {
-        let mut room = [0u8; 4096];
-        let len = folder.len() + 1 + file.len();
-        if folder.is_empty() || len >= room.len() {
-            continue;
-        }
-        room[..folder.len()].copy_from_slice(folder);
-        room[folder.len()] = b'/';
-        room[folder.len() + 1..len].copy_from_slice(file);
-        // SAFETY: a NUL ends it.
-        unsafe {
-            if libc::syscall(
-                libc::SYS_faccessat,
-                libc::AT_FDCWD,
-                room.as_ptr(),
-                libc::X_OK,
-            ) == 0
-            {
-                return starts(room.as_ptr().cast());
-            }
-        }
+        };
+        folders.any(|folder| {
+            let mut is_found = false;
+            with_path(folder, CStr::from_ptr(name), &mut |path| {
+                let mode = libc::X_OK;
+                if libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, mode) == 0 {
+                    starts(path);
+                    is_found = true;
+                }
+            });
+            is_found
+        });
     }
 }
 
+/// Whether a program loads this library, as far as its file says.
+#[inline(never)]
 fn kind(path: &CStr) -> Program {
     let mut head = [0u8; HEAD];
     let mut found = MaybeUninit::<libc::stat>::uninit();

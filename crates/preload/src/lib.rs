@@ -25,6 +25,7 @@
 mod again;
 mod count;
 mod data;
+mod folders;
 mod hints;
 mod intercept;
 // A test is not to be hooked by what it tests.

@@ -14,7 +14,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 /// Bytes of a path with its NUL, as in Linux.
-const PATH_MAX: usize = 4096;
+pub(crate) const PATH_MAX: usize = 4096;
+
+/// Room for most paths. Threads and signal handlers may have little stack: there is more room on it
+/// only for what needs more.
+pub(crate) const PATH_USUAL: usize = 512;
 
 /// Lowest and highest address that can be a program's, on any machine: an aarch64 has its heap and
 /// stack above 1 << 47. The kernel says EFAULT for others.
@@ -152,7 +156,7 @@ pub(crate) fn look_around() {
 }
 
 /// The working directory, without its NUL.
-fn working_directory(room: &mut [u8; PATH_MAX]) -> Option<&[u8]> {
+fn working_directory(room: &mut [u8]) -> Option<&[u8]> {
     // SAFETY: there is room of that size.
     let len = unsafe { libc::syscall(libc::SYS_getcwd, room.as_mut_ptr(), room.len()) };
     let len = usize::try_from(len).ok()?.checked_sub(1)?;
@@ -281,13 +285,12 @@ pub(crate) unsafe fn led<T>(
     // SAFETY: the caller says so.
     let concern = unsafe { concern(folder, path) };
     match places() {
-        Some(places) if places.target.is_some() => match concern {
+        Some(places)
+            if places.target.is_some() && [Concern::Export, Concern::Near].contains(&concern) =>
+        {
             // SAFETY: there is a concern, so it is a string.
-            Concern::Export => lead(places, unsafe { CStr::from_ptr(path) }, call),
-            // SAFETY: likewise.
-            Concern::Near => lead_near(places, unsafe { CStr::from_ptr(path) }, call),
-            _ => call(path),
-        },
+            lead(places, unsafe { CStr::from_ptr(path) }, call)
+        }
         _ => call(path),
     }
 }
@@ -300,25 +303,48 @@ fn is_there(places: &Places) -> bool {
 #[cold]
 #[inline(never)]
 fn lead<T>(places: &Places, path: &CStr, call: impl FnOnce(*const c_char) -> T) -> T {
-    let mut room = [0u8; PATH_MAX];
-    match in_mount(places, path.to_bytes(), &mut room) {
-        Some(()) if is_there(places) => call(room.as_ptr().cast()),
-        _ => call(path.as_ptr()),
+    let mut call = Some(call);
+    let mut result = None;
+    let mut run = |path: *const c_char| result = call.take().map(|call| call(path));
+    if !lead_in::<PATH_USUAL>(places, path, &mut run) {
+        lead_in::<PATH_MAX>(places, path, &mut run);
     }
+    result.expect("the larger room is enough, and `run` was called")
 }
 
-#[cold]
+/// Calls `run` once, with the name that the path leads to, or with the path itself. Returns false
+/// instead if that would need more room than `ROOM` bytes and there is more.
 #[inline(never)]
-fn lead_near<T>(places: &Places, path: &CStr, call: impl FnOnce(*const c_char) -> T) -> T {
-    let mut room = [0u8; PATH_MAX];
-    let mut whole = [0u8; 2 * PATH_MAX];
-    let found = working_directory(&mut room)
-        .and_then(|here| absolute(here, path.to_bytes(), &mut whole))
-        .map(|len| &whole[..len]);
-    match found.and_then(|whole| in_mount(places, whole, &mut room)) {
-        Some(()) if is_there(places) => call(room.as_ptr().cast()),
-        _ => call(path.as_ptr()),
+fn lead_in<const ROOM: usize>(
+    places: &Places,
+    path: &CStr,
+    run: &mut dyn FnMut(*const c_char),
+) -> bool {
+    let mut room = [0u8; ROOM];
+    match to_mount(places, path.to_bytes(), &mut room) {
+        None if ROOM < PATH_MAX => return false,
+        Some(true) if is_there(places) => run(room.as_ptr().cast()),
+        _ => run(path.as_ptr()),
     }
+    true
+}
+
+/// Writes the path in the mount that a path stands for, with a NUL at its end; false if it is none
+/// of the exported directory. None if there is too little room to tell.
+#[inline(never)]
+fn to_mount<const ROOM: usize>(
+    places: &Places,
+    path: &[u8],
+    room: &mut [u8; ROOM],
+) -> Option<bool> {
+    if path.starts_with(b"/") {
+        return in_mount(places, path, room);
+    }
+    let mut whole = [[0u8; ROOM]; 2];
+    let whole = whole.as_flattened_mut();
+    let here = working_directory(room)?;
+    let len = absolute(here, path, whole)?;
+    in_mount(places, &whole[..len], room)
 }
 
 /// Writes a relative path after the working directory; returns the length. The directory has no
@@ -343,16 +369,17 @@ fn absolute(mut here: &[u8], mut path: &[u8], whole: &mut [u8]) -> Option<usize>
     Some(len)
 }
 
-/// Writes the path in the mount that an absolute path of the exported directory stands for, with a
-/// NUL at its end. None if it is no such path, or would be too long.
-fn in_mount(places: &Places, path: &[u8], room: &mut [u8; PATH_MAX]) -> Option<()> {
+/// [`to_mount`] for an absolute path.
+fn in_mount(places: &Places, path: &[u8], room: &mut [u8]) -> Option<bool> {
     if below(path, &places.mount).is_some() {
-        return None;
+        return Some(false);
     }
-    let rest = below(path, &places.export).filter(|rest| stays(rest))?;
+    let Some(rest) = below(path, &places.export).filter(|rest| stays(rest)) else {
+        return Some(false);
+    };
     let mount = &places.mount;
     let len = mount.len() + usize::from(!rest.is_empty()) + rest.len();
-    if len >= PATH_MAX {
+    if len >= room.len() {
         return None;
     }
     room[..mount.len()].copy_from_slice(mount);
@@ -361,7 +388,7 @@ fn in_mount(places: &Places, path: &[u8], room: &mut [u8; PATH_MAX]) -> Option<(
         room[mount.len() + 1..len].copy_from_slice(rest);
     }
     room[len] = 0;
-    Some(())
+    Some(true)
 }
 
 /// The same for a call with two names. Where the one name leads to the mount and the other does
@@ -429,6 +456,18 @@ pub(crate) fn is_past(path: &[u8]) -> bool {
     })
 }
 
+/// Whether names in a folder may be some of the exported directory.
+pub(crate) fn may_hold(folder: &[u8]) -> bool {
+    places().is_some_and(|places| match folder.starts_with(b"/") {
+        true => below(folder, &places.export).is_some() && below(folder, &places.mount).is_none(),
+        false => match HERE.load(Ordering::Relaxed) {
+            NEAR => true,
+            IN_MOUNT => false,
+            _ => folder.starts_with(b".."),
+        },
+    })
+}
+
 /// Whether names of the exported directory are led to the mount.
 pub(crate) fn redirects() -> bool {
     places().is_some_and(|places| places.target.is_some())
@@ -445,7 +484,7 @@ mod tests {
             target: None,
         };
         let mut room = [0; PATH_MAX];
-        in_mount(&places, path, &mut room)?;
+        in_mount(&places, path, &mut room).filter(|is_led| *is_led)?;
         let end = room.iter().position(|byte| *byte == 0);
         Some(room[..end.expect("it has an end")].to_vec())
     }

@@ -3,8 +3,9 @@
 //! writing, and then the kernel does not start it by its own name.
 
 use crate::count;
+use crate::folders::{folders, with_path};
 use crate::libc_next;
-use crate::redirect::{Concern, concern, led, may_be_read, redirects};
+use crate::redirect::{Concern, concern, led, may_be_read, may_hold, redirects};
 use libc::{AT_FDCWD, c_char, c_int, c_void, mode_t};
 use std::ffi::CStr;
 use std::ptr;
@@ -15,12 +16,15 @@ type Words = *const *const c_char;
 type Room = *mut c_void;
 type Bytes = *const c_void;
 
-/// Bytes of a path with its NUL, as in Linux.
-const PATH_MAX: usize = 4096;
 /// Bytes of a script in which the kernel looks for its interpreter.
 const FIRST_LINE: usize = 256;
 /// Words of a program that the library puts others before; with more, the kernel does it.
 const WORDS_MAX: usize = 500;
+/// Words of most programs. A child of `vfork` or `clone` may have little stack, and there is more
+/// room on it only for what needs more.
+const WORDS_USUAL: usize = 28;
+/// What is put before the words, and the NULL behind them.
+const MORE: usize = 4;
 
 /// Whether file actions of this process may change a directory, so that a relative name means
 /// another program.
@@ -75,6 +79,7 @@ impl Way<'_> {
     }
 
     /// Starts a script by its interpreter, if this is a program of the directory; else the path.
+    #[inline(never)]
     unsafe fn with_interpreter(&self, path: Text, words: Words) -> c_int {
         let mut line = [0u8; FIRST_LINE + 1];
         // SAFETY: the path is a string; the words end with NULL.
@@ -92,14 +97,27 @@ impl Way<'_> {
             let Some((program, word)) = found else {
                 return (self.start)(path, words);
             };
-            let mut all = [ptr::null::<c_char>(); WORDS_MAX + 4];
-            let before = [Some(program.as_ptr()), word.map(CStr::as_ptr), Some(path)];
-            let after = (1..count).map(|at| *words.add(at));
-            let given = before.into_iter().flatten().chain(after);
-            for (place, word) in all.iter_mut().zip(given) {
-                *place = word;
+            let before = [program.as_ptr(), word.map_or(path, CStr::as_ptr), path];
+            let before = &before[..2 + usize::from(word.is_some())];
+            let after = std::slice::from_raw_parts(words.add(1), count - 1);
+            match count <= WORDS_USUAL {
+                true => self.with_words::<{ WORDS_USUAL + MORE }>(before, after),
+                false => self.with_words::<{ WORDS_MAX + MORE }>(before, after),
             }
-            led(AT_FDCWD, program.as_ptr(), |program| {
+        }
+    }
+
+    /// Starts the program of the first word, from the mount if it is one of the directory.
+    #[cold]
+    #[inline(never)]
+    unsafe fn with_words<const ROOM: usize>(&self, before: &[Text], after: &[Text]) -> c_int {
+        let mut all = [ptr::null::<c_char>(); ROOM];
+        for (place, word) in all.iter_mut().zip(before.iter().chain(after)) {
+            *place = *word;
+        }
+        // SAFETY: the caller gives strings, and fewer than there is room for.
+        unsafe {
+            led(AT_FDCWD, all[0], |program| {
                 (self.start)(program, all.as_ptr())
             })
         }
@@ -110,7 +128,6 @@ impl Way<'_> {
     /// # Safety
     /// As [`Way::by_path`].
     unsafe fn by_name(&self, name: Text, words: Words) -> c_int {
-        let mut room = [0u8; PATH_MAX];
         // SAFETY: the caller says so.
         unsafe {
             if !may_be_read(name) {
@@ -119,57 +136,44 @@ impl Way<'_> {
             if !libc::strchr(name, c_int::from(b'/')).is_null() {
                 return self.by_path(name, words);
             }
-            if redirects() && self.is_in_directory(CStr::from_ptr(name), &mut room) {
-                return self.by_path(room.as_ptr().cast(), words);
+            // Most programs have no such folder: then nothing is looked at twice.
+            let is_wanted = redirects()
+                && *name != 0
+                && folders().is_some_and(|mut all| all.any(|folder| self.leads(folder)));
+            if is_wanted && let Some(result) = self.by_found(CStr::from_ptr(name), words) {
+                return result;
             }
             count::starts_found(name);
             (self.start)(name, words)
         }
     }
 
-    /// Whether the first program of a name in the folders of `PATH` is one of the directory; its
-    /// path is then in `room`.
-    unsafe fn is_in_directory(&self, name: &CStr, room: &mut [u8; PATH_MAX]) -> bool {
-        // SAFETY: the environment is the program's, which is calling.
-        let path = unsafe {
-            let path = libc::getenv(c"PATH".as_ptr());
-            if path.is_null() || name.is_empty() {
-                return false;
-            }
-            CStr::from_ptr(path).to_bytes()
-        };
-        let may_be = |room: &[u8; PATH_MAX]| {
-            let is_known = self.is_here || room[0] == b'/';
-            // SAFETY: a NUL ends it.
-            let concern = unsafe { concern(AT_FDCWD, room.as_ptr().cast()) };
-            is_known && [Concern::Export, Concern::Near].contains(&concern)
-        };
-        let folders = || path.split(|byte| *byte == b':');
-        // Most programs have no such folder: then nothing is looked at twice.
-        if !folders().any(|folder| joined(folder, name, room) && may_be(room)) {
-            return false;
-        }
-        folders()
-            // SAFETY: a NUL ends it.
-            .find(|folder| unsafe {
-                joined(folder, name, room)
-                    && led(AT_FDCWD, room.as_ptr().cast(), |path| is_program(path))
-            })
-            .is_some_and(|_| may_be(room))
+    /// Whether names in a folder may be some of the directory.
+    fn leads(&self, folder: &[u8]) -> bool {
+        (self.is_here || folder.first() == Some(&b'/')) && may_hold(folder)
     }
-}
 
-/// Writes the path of a name in a folder of `PATH`, if it is not too long.
-fn joined(folder: &[u8], name: &CStr, room: &mut [u8; PATH_MAX]) -> bool {
-    let folder = if folder.is_empty() { b"." } else { folder };
-    let name = name.to_bytes_with_nul();
-    let Some(room) = room.get_mut(..folder.len() + 1 + name.len()) else {
-        return false;
-    };
-    room[..folder.len()].copy_from_slice(folder);
-    room[folder.len()] = b'/';
-    room[folder.len() + 1..].copy_from_slice(name);
-    true
+    /// Starts the first program of a name in the folders of `PATH`, if it is one of the directory.
+    #[cold]
+    #[inline(never)]
+    unsafe fn by_found(&self, name: &CStr, words: Words) -> Option<c_int> {
+        // SAFETY: the environment is the program's, which is calling; `with_path` gives strings.
+        unsafe {
+            let folder = folders()?.find(|folder| {
+                let mut is_found = false;
+                with_path(folder, name, &mut |path| {
+                    is_found = led(AT_FDCWD, path, |path| is_program(path));
+                });
+                is_found
+            });
+            let folder = folder.filter(|folder| self.leads(folder))?;
+            let mut result = None;
+            with_path(folder, name, &mut |path| {
+                result = Some(self.by_path(path, words));
+            });
+            result
+        }
+    }
 }
 
 /// The kind and rights of the file of a path, past the hooks.
