@@ -479,6 +479,19 @@ def test_a_user_who_cannot_reach_the_mount(up):
         shutil.rmtree(top)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_an_interpreter_on_a_mount_that_starts_nothing(up):
+    script = up.file("noexec.script", f"#!{up.data}/noexec\n")
+    script.chmod(0o755)
+    run("cp", up / "hello", up.data / "noexec")
+    run("mount", "-i", "-o", "remount,noexec", up.mount)
+    try:
+        for way in ("execv", "posix_spawn"):
+            assert says(up, up / "starts", way, script, "a") == f"{script} a hello\n"
+    finally:
+        run("mount", "-i", "-o", "remount,exec", up.mount)
+
+
 def test_a_program_that_outlives_the_forwarders(forwarders):
     """Its names lead to a mount, and not to the folder that the mount leaves behind."""
     with forwarders(1) as up:

@@ -69,12 +69,17 @@ impl Way<'_> {
                     return (self.start)(path, words);
                 }
                 let result = self.with_interpreter(found, words);
-                // The mount may be one from which nothing is started.
-                match (self.error)(result) == libc::EACCES {
-                    true => (self.start)(path, words),
-                    false => result,
-                }
+                self.or_itself(result, path, words)
             })
+        }
+    }
+
+    /// Starts the path by its own name if a start from the mount was denied: the mount may be one
+    /// from which nothing is started.
+    unsafe fn or_itself(&self, result: c_int, path: Text, words: Words) -> c_int {
+        match (self.error)(result) == libc::EACCES {
+            true => (self.start)(path, words),
+            false => result,
         }
     }
 
@@ -100,10 +105,11 @@ impl Way<'_> {
             let before = [program.as_ptr(), word.map_or(path, CStr::as_ptr), path];
             let before = &before[..2 + usize::from(word.is_some())];
             let after = std::slice::from_raw_parts(words.add(1), count - 1);
-            match count <= WORDS_USUAL {
+            let result = match count <= WORDS_USUAL {
                 true => self.with_words::<{ WORDS_USUAL + MORE }>(before, after),
                 false => self.with_words::<{ WORDS_MAX + MORE }>(before, after),
-            }
+            };
+            self.or_itself(result, path, words)
         }
     }
 
