@@ -159,6 +159,16 @@ int main(int count, char **words) {
   return status;
 }
 """
+# Sees the memory of the counts for the first time when it has no descriptor left for that.
+NO_DESCRIPTOR = """
+import os, resource, sys
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+last = os.dup(0); os.close(last)
+resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, hard))
+first = os.open(sys.argv[1] + "/first", os.O_CREAT | os.O_WRONLY)
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+for name in "abc": open(sys.argv[1] + "/" + name, "w").close()
+"""
 HELLO = """
 #include <stdio.h>
 int main(int count, char **words) {
@@ -490,6 +500,11 @@ def test_an_interpreter_on_a_mount_that_starts_nothing(up):
             assert says(up, up / "starts", way, script, "a") == f"{script} a hello\n"
     finally:
         run("mount", "-i", "-o", "remount,exec", up.mount)
+
+
+def test_counts_begin_when_a_descriptor_is_free(up):
+    line, = told(up, sys.executable, "-c", NO_DESCRIPTOR, up.data)
+    assert numbers(line)[1:] == (3, 0), line
 
 
 def test_a_program_that_outlives_the_forwarders(forwarders):

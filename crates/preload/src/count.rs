@@ -54,9 +54,14 @@ fn memory() -> Option<&'static Memory> {
             return None;
         }
         // SAFETY: a path that was stored stays.
-        let Some(new) = map(unsafe { CStr::from_ptr(path) }) else {
-            PATH.store(ptr::null_mut(), Ordering::Release);
-            return None;
+        let new = match map(unsafe { CStr::from_ptr(path) }) {
+            Ok(new) => new,
+            Err(Missing::Gone) => {
+                PATH.store(ptr::null_mut(), Ordering::Release);
+                return None;
+            }
+            // Another time, or for the parent of a vfork child that has changed its user.
+            Err(Missing::Now) => return None,
         };
         // Of two threads that do this at once, one leaves a page behind.
         MEMORY.store(new, Ordering::Release);
@@ -65,32 +70,47 @@ fn memory() -> Option<&'static Memory> {
     unsafe { MEMORY.load(Ordering::Acquire).as_ref() }
 }
 
-/// Maps the memory; None if it is not there, or is something else.
-fn map(path: &CStr) -> Option<*mut Memory> {
+/// Why there is no memory.
+enum Missing {
+    /// It is not there, or is something else.
+    Gone,
+    /// This process cannot map it now.
+    Now,
+}
+
+/// Maps the memory.
+fn map(path: &CStr) -> Result<*mut Memory, Missing> {
     let look = libc::O_PATH | libc::O_CLOEXEC;
     let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
     let mut found = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: a string, room for the answer, and a new mapping. Past the hooks.
+    // SAFETY: strings, room for the answer, and a new mapping. Past the hooks.
     unsafe {
-        // To open what has that number in another process by now could have effects.
-        let seen = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), look);
-        let seen = c_int::try_from(seen).ok().filter(|fd| *fd >= 0)?;
-        let is_memory = libc::fstat(seen, found.as_mut_ptr()) == 0 && {
-            let found = found.assume_init();
-            // Nobody else's, without a name, and of a size that stays.
-            found.st_mode & libc::S_IFMT == libc::S_IFREG
-                && found.st_uid == libc::geteuid()
-                && found.st_nlink == 0
-                && found.st_size == BYTES as libc::off_t
-        };
-        let fd = match (is_memory, CStr::from_bytes_until_nul(&link_name(seen))) {
-            (true, Ok(name)) => {
-                libc::syscall(libc::SYS_openat, libc::AT_FDCWD, name.as_ptr(), flags)
+        let open = |path: &CStr, flags: c_int| {
+            let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
+            match (c_int::try_from(fd), *libc::__errno_location()) {
+                (Ok(fd @ 0..), _) => Ok(fd),
+                (_, libc::ENOENT | libc::ENOTDIR | libc::ESRCH) => Err(Missing::Gone),
+                _ => Err(Missing::Now),
             }
-            _ => -1,
+        };
+        // To open what has that number in another process by now could have effects.
+        let seen = open(path, look)?;
+        let fd = if libc::fstat(seen, found.as_mut_ptr()) != 0 {
+            Err(Missing::Now)
+        } else {
+            let found = found.assume_init();
+            // Without a name, and of a size that stays.
+            let is_memory = found.st_mode & libc::S_IFMT == libc::S_IFREG
+                && found.st_nlink == 0
+                && found.st_size == BYTES as libc::off_t;
+            match CStr::from_bytes_until_nul(&link_name(seen)) {
+                Ok(name) if is_memory && found.st_uid == libc::geteuid() => open(name, flags),
+                _ if is_memory => Err(Missing::Now),
+                _ => Err(Missing::Gone),
+            }
         };
         libc::syscall(libc::SYS_close, seen);
-        let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+        let fd = fd?;
         let mapped = libc_next::mmap64(
             ptr::null_mut(),
             BYTES,
@@ -102,13 +122,13 @@ fn map(path: &CStr) -> Option<*mut Memory> {
         libc::syscall(libc::SYS_close, fd);
         let memory = mapped.cast::<Memory>();
         if mapped == libc::MAP_FAILED {
-            return None;
+            return Err(Missing::Now);
         }
         if (&*memory)[Word::Magic as usize].load(Ordering::Relaxed) != MAGIC {
             libc::munmap(mapped, BYTES);
-            return None;
+            return Err(Missing::Gone);
         }
-        Some(memory)
+        Ok(memory)
     }
 }
 
