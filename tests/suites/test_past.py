@@ -233,8 +233,8 @@ def test_all_calls_with_names(up):
     done = up.tidegate("run", "--summary", "--", sys.executable, up / "calls.py", up.data, up.mount, cwd=OUTSIDE)
     assert done.stdout == "done\n", done
     # Past the mount go the two names that come from outside and leave again.
-    assert numbers(done.stderr)[1] >= 5 and numbers(done.stderr)[2] == 2, done.stderr
-    assert "2 for writing" in done.stderr, done.stderr
+    assert numbers(done.stderr)[1] >= 5 and numbers(done.stderr)[2] == 0, done.stderr
+    assert f"; 2 renamed past them, 1 into {up.data}" in done.stderr, done.stderr
 
 
 def test_programs_with_names_of_the_directory(up):
@@ -487,6 +487,16 @@ def test_a_user_who_cannot_reach_the_mount(up):
     finally:
         up.tidegate("down", "--state-dir", state)
         shutil.rmtree(top)
+
+
+def test_names_that_are_moved_past_the_mount(up):
+    out = up / "moved.out"
+    assert told(up, "sh", "-c", f"echo x > {up.data}/out; mv {up.data}/out {out}", options=()) == []
+    assert out.read_text() == "x\n"
+    line, = told(up, "sh", "-c", f"echo x > {up.data}/out; mv {up.data}/out {out}")
+    assert numbers(line) == (1, 1, 0) and line.endswith("; 1 renamed past them"), line
+    line, = told(up, "mv", out, up.data / "in", options=())
+    assert numbers(line) == (0, 0, 0) and f"; 1 renamed past them, 1 into {up.data}" in line, line
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")

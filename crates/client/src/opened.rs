@@ -33,6 +33,11 @@ pub enum Word {
     Written = 7,
     /// Programs that cannot load the short-cut.
     Unseen = 8,
+    /// Files that `rename` or `link` gave a name in the exported directory, or one outside of it,
+    /// past the mount.
+    Renamed = 9,
+    /// Those of them whose new name is in the directory.
+    Brought = 10,
 }
 
 /// Where the programs' names begin. Each has [`NAME_LEN`] bytes: a letter for why, then the name.
@@ -148,6 +153,10 @@ pub struct Opened {
     pub alias: u64,
     /// How many of those past the mount were opened for writing.
     pub written: u64,
+    /// Files that got a name in the directory, or one outside of it, past the mount.
+    pub renamed: u64,
+    /// How many of them got one in the directory.
+    pub brought: u64,
     /// Programs that could not be counted, by name: [`NAMES_MAX`] at most.
     pub unseen: Vec<(String, Program)>,
     /// How many more there were.
@@ -179,6 +188,8 @@ impl Opened {
             asked: word(Word::Asked)?,
             alias: word(Word::Alias)?,
             written: word(Word::Written)?,
+            renamed: word(Word::Renamed)?,
+            brought: word(Word::Brought)?,
             unseen,
             unnamed,
         })
@@ -220,6 +231,8 @@ mod tests {
         put(&mut memory, Word::Through, 3);
         put(&mut memory, Word::Alias, 2);
         put(&mut memory, Word::Asked, u64::MAX);
+        put(&mut memory, Word::Renamed, 2);
+        put(&mut memory, Word::Brought, 1);
         put(&mut memory, Word::Unseen, 3);
         // Who begins a line or turns the order of writing is shown as one who has tried.
         let name = "sbu\u{202e}y\n".as_bytes();
@@ -227,6 +240,7 @@ mod tests {
         memory[NAMES_AT + NAME_LEN..NAMES_AT + NAME_LEN + 5].copy_from_slice(b"usudo");
         let found = Opened::decode(&memory).expect("it is such memory");
         assert_eq!((found.through, found.past()), (3, u64::MAX));
+        assert_eq!((found.renamed, found.brought), (2, 1));
         let wanted = [
             ("bu?y?".to_string(), Program::Static),
             ("sudo".to_string(), Program::Privileged),

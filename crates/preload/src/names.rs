@@ -114,13 +114,15 @@ macro_rules! paired {
         unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             // SAFETY: what the caller promises libc.
             unsafe {
-                let (result, is_past) =
+                let (result, is_into) =
                     led_pair(($from_folder, $from), ($to_folder, $to), |$from, $to| {
                         libc_next::$name($($argument),*)
                     });
-                if is_past && result == 0 {
-                    count::add(Word::Alias);
-                    count::add(Word::Written);
+                if let Some(is_into) = is_into.filter(|_| result == 0) {
+                    count::add(Word::Renamed);
+                    if is_into {
+                        count::add(Word::Brought);
+                    }
                 }
                 result
             }

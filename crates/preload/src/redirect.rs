@@ -393,7 +393,7 @@ fn in_mount(places: &Places, path: &[u8], room: &mut [u8]) -> Option<bool> {
 
 /// The same for a call with two names. Where the one name leads to the mount and the other does
 /// not, the call is not possible between them, but perhaps with the names as they are; also returns
-/// whether it was made so.
+/// whether it was made so, and if so, whether the second name is the one in the directory.
 ///
 /// # Safety
 /// As [`concern`], for both.
@@ -401,21 +401,22 @@ pub(crate) unsafe fn led_pair(
     (from_folder, from): (c_int, *const c_char),
     (to_folder, to): (c_int, *const c_char),
     call: impl Fn(*const c_char, *const c_char) -> c_int,
-) -> (c_int, bool) {
-    let is_one = Cell::new(false);
+) -> (c_int, Option<bool>) {
+    let is_into = Cell::new(None);
     // SAFETY: the caller says so.
     let result = unsafe {
         led(from_folder, from, |old| {
             led(to_folder, to, |new| {
-                is_one.set((old != from) != (new != to));
+                is_into.set(((old != from) != (new != to)).then_some(new != to));
                 call(old, new)
             })
         })
     };
     // SAFETY: the place of this thread's errno.
-    match result == -1 && is_one.get() && unsafe { *libc::__errno_location() } == libc::EXDEV {
-        true => (call(from, to), true),
-        false => (result, false),
+    let is_across = result == -1 && unsafe { *libc::__errno_location() } == libc::EXDEV;
+    match is_into.get().filter(|_| is_across) {
+        Some(is_into) => (call(from, to), Some(is_into)),
+        None => (result, None),
     }
 }
 

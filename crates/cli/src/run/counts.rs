@@ -59,8 +59,8 @@ impl Counts {
     }
 
     /// The line to say at the end, if there is one: always if files were written past the
-    /// forwarders by another name of the directory, or none was opened through them; else if it
-    /// `is_asked` for. `first` is what the run itself has started.
+    /// forwarders by another name of the directory, or brought into it so, or none was opened
+    /// through them; else if it `is_asked` for. `first` is what the run itself has started.
     pub fn line(&self, is_asked: bool, first: (&str, Program)) -> Option<String> {
         let mut memory = vec![0; BYTES];
         self.memory.read_exact_at(&mut memory, 0).ok()?;
@@ -70,7 +70,8 @@ impl Counts {
             let name = name.to_string_lossy().into_owned();
             opened.unseen.insert(0, (name, first.1));
         }
-        let is_bad = opened.written > 0 && (opened.through == 0 || opened.alias > 0);
+        let is_written = opened.written > 0 && (opened.through == 0 || opened.alias > 0);
+        let is_bad = is_written || opened.brought > 0;
         (is_asked || is_bad).then(|| text(&opened, self.export.as_deref()))
     }
 }
@@ -98,6 +99,12 @@ fn text(opened: &Opened, export: Option<&Path>) -> String {
         .collect();
     if !why.is_empty() {
         text += &format!(" ({}; {} for writing)", why.join(", "), opened.written);
+    }
+    if opened.renamed > 0 {
+        text += &format!("; {} renamed past them", opened.renamed);
+        if opened.brought > 0 {
+            text += &format!(", {} into {export}", opened.brought);
+        }
     }
     if !opened.unseen.is_empty() {
         let mut names: Vec<String> = opened
@@ -130,14 +137,16 @@ mod tests {
             asked: 1,
             alias: 2,
             written: 2,
+            renamed: 5,
+            brought: 3,
             unseen: vec![("hugo".to_string(), Program::Static)],
             unnamed: 3,
         };
         assert_eq!(
             text(&opened, Some(Path::new("/data"))),
             "12 files opened: 9 through the forwarders (4 by the short-cut), 3 past them (1 in \
-             /data, not redirected, 2 in /data by another name; 2 for writing); not counted: hugo, \
-             statically linked; 3 more"
+             /data, not redirected, 2 in /data by another name; 2 for writing); 5 renamed past \
+             them, 3 into /data; not counted: hugo, statically linked; 3 more"
         );
     }
 }
