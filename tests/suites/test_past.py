@@ -468,7 +468,7 @@ def test_starts_need_little_stack(up):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its rights")
 def test_a_user_who_cannot_reach_the_mount(up):
-    """A daemon that drops its rights works past the forwarders."""
+    """A daemon that drops its rights works past the forwarders, and that is told."""
     top = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))  # where others may go
     data, state = top / "data", top / "state"
     for path, mode in ((top, 0o755), (data, 0o1777), (state, 0o700)):
@@ -478,15 +478,27 @@ def test_a_user_who_cannot_reach_the_mount(up):
     words = ("setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups", "sh", "-c",
              f"ls {data} && echo x > {data}/f")
     try:
-        done = up.tidegate("run", "--summary", "--state-dir", state, "--", *words, cwd=OUTSIDE)
+        done = up.tidegate("run", "--state-dir", state, "--", *words, cwd=OUTSIDE)
         assert (data / "f").read_text() == "x\n" and (data / "f").stat().st_uid == 12345
         assert numbers(done.stderr)[1] == 0, done
+        assert "sh, of a user who cannot reach the mount" in done.stderr, done
         drops = f"import os; open('{data}/g', 'w'); os.setuid(12345); open('{data}/h', 'w')"
-        done = up.tidegate("run", "--summary", "--state-dir", state, "--", sys.executable, "-c", drops, cwd=OUTSIDE)
-        assert numbers(done.stderr)[1] == 1 and (data / "h").stat().st_uid == 12345, done
+        done = up.tidegate("run", "--state-dir", state, "--", sys.executable, "-c", drops, cwd=OUTSIDE)
+        assert numbers(done.stderr) == (2, 1, 1) and (data / "h").stat().st_uid == 12345, done
+        assert f"1 in {data}, the mount out of reach" in done.stderr, done
     finally:
         up.tidegate("down", "--state-dir", state)
         shutil.rmtree(top)
+
+
+def test_a_program_without_the_environment(up):
+    script = f"env -i /bin/sh -c 'echo x > {up.data}/bare'"
+    line, = told(up, "sh", "-c", script, options=())
+    assert numbers(line)[1] == 0 and "not counted: sh, without the environment of the run" in line, line
+    *_, line = told(up, sys.executable, "-c", "import subprocess; subprocess.run(['printf', ''], env={'A': 'b'})")
+    assert "not counted: printf, without the environment of the run" in line, line
+    # When files do go through the forwarders, it is told only if asked for.
+    assert told(up, "sh", "-c", f"{script}; echo y > {up.data}/led", options=()) == []
 
 
 def test_names_that_are_moved_past_the_mount(up):

@@ -29,7 +29,7 @@ pub enum Word {
     Asked = 5,
     /// The same, because they were opened by another name of the directory.
     Alias = 6,
-    /// Files of both kinds that were opened for writing.
+    /// Files past the mount that were opened for writing.
     Written = 7,
     /// Programs that cannot load the short-cut.
     Unseen = 8,
@@ -38,6 +38,8 @@ pub enum Word {
     Renamed = 9,
     /// Those of them whose new name is in the directory.
     Brought = 10,
+    /// Files opened past the mount by a process that could not reach it.
+    Unreached = 11,
 }
 
 /// Where the programs' names begin. Each has [`NAME_LEN`] bytes: a letter for why, then the name.
@@ -63,11 +65,15 @@ pub enum Program {
     Privileged,
     /// It is of another C library, or of 32 bits.
     Foreign,
+    /// It is started without the variables that `tidegate run` has set.
+    Bare,
+    /// It is started as a user who cannot reach the mount.
+    Stranger,
 }
 
 impl Program {
     /// Every way of not loading it, with a letter and words.
-    const ALL: [(Program, u8, &str); 3] = [
+    const ALL: [(Program, u8, &str); 5] = [
         (Program::Static, b's', "statically linked"),
         (
             Program::Privileged,
@@ -75,6 +81,12 @@ impl Program {
             "set-user-ID or with capabilities",
         ),
         (Program::Foreign, b'f', "of another C library"),
+        (Program::Bare, b'e', "without the environment of the run"),
+        (
+            Program::Stranger,
+            b'o',
+            "of a user who cannot reach the mount",
+        ),
     ];
 
     /// What the first bytes of a file say, which should reach as far as its program headers.
@@ -151,6 +163,8 @@ pub struct Opened {
     pub asked: u64,
     /// Files that were opened past the mount by another name of the directory.
     pub alias: u64,
+    /// Files opened past the mount by a process that could not reach it.
+    pub unreached: u64,
     /// How many of those past the mount were opened for writing.
     pub written: u64,
     /// Files that got a name in the directory, or one outside of it, past the mount.
@@ -187,6 +201,7 @@ impl Opened {
             taken: word(Word::Taken)?,
             asked: word(Word::Asked)?,
             alias: word(Word::Alias)?,
+            unreached: word(Word::Unreached)?,
             written: word(Word::Written)?,
             renamed: word(Word::Renamed)?,
             brought: word(Word::Brought)?,
@@ -195,9 +210,17 @@ impl Opened {
         })
     }
 
+    /// Whether a program goes past the mount by names of the directory that would lead to it
+    /// otherwise.
+    pub fn has_left(&self) -> bool {
+        let leaves = |kind| matches!(kind, Program::Bare | Program::Stranger);
+        self.unseen.iter().any(|(_, kind)| leaves(*kind))
+    }
+
     /// Files that were opened past the mount.
     pub fn past(&self) -> u64 {
-        self.asked.saturating_add(self.alias)
+        let unasked = self.alias.saturating_add(self.unreached);
+        self.asked.saturating_add(unasked)
     }
 }
 
@@ -241,6 +264,9 @@ mod tests {
         let found = Opened::decode(&memory).expect("it is such memory");
         assert_eq!((found.through, found.past()), (3, u64::MAX));
         assert_eq!((found.renamed, found.brought), (2, 1));
+        assert!(!found.has_left());
+        memory[NAMES_AT] = b'e';
+        assert!(Opened::decode(&memory).is_some_and(|found| found.has_left()));
         let wanted = [
             ("bu?y?".to_string(), Program::Static),
             ("sudo".to_string(), Program::Privileged),

@@ -2,6 +2,7 @@
 //! `tidegate run` has made for all programs of the run. Also names the programs that this one
 //! starts and that cannot load this library.
 
+use crate::Words;
 use crate::folders::{folders, with_path};
 use crate::libc_next;
 use crate::redirect::{self, Concern};
@@ -10,7 +11,7 @@ use libc::{c_char, c_int};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use tidegate_client::opened::{
     BYTES, MAGIC, NAME_LEN, NAMES_AT, NAMES_MAX, Program, VARIABLE, Word, device,
 };
@@ -24,6 +25,8 @@ type Memory = [AtomicU64; WORDS];
 /// The memory's path; NULL if nobody counts.
 static PATH: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
 static MEMORY: AtomicPtr<Memory> = AtomicPtr::new(ptr::null_mut());
+/// The user as whom this process ran when it saw the memory.
+static USER: AtomicU32 = AtomicU32::new(0);
 
 /// Reads from the environment whether to count.
 pub(crate) fn begin() {
@@ -63,11 +66,20 @@ fn memory() -> Option<&'static Memory> {
             // Another time, or for the parent of a vfork child that has changed its user.
             Err(Missing::Now) => return None,
         };
+        // SAFETY: it cannot fail.
+        USER.store(unsafe { libc::geteuid() }, Ordering::Relaxed);
         // Of two threads that do this at once, one leaves a page behind.
         MEMORY.store(new, Ordering::Release);
     }
     // SAFETY: it is not taken away.
     unsafe { MEMORY.load(Ordering::Acquire).as_ref() }
+}
+
+/// Sees the memory while this process may: it is about to change its user.
+pub(crate) fn keep() {
+    if is_wanted() {
+        memory();
+    }
 }
 
 /// Why there is no memory.
@@ -195,9 +207,10 @@ fn look_at(memory: &Memory, fd: c_int, writes: bool, concern: Concern) {
     if on != word(Word::Export).load(Ordering::Relaxed) || !may_be_past || !is_past(fd) {
         return;
     }
-    let why = match redirect::redirects() {
-        true => Word::Alias,
-        false => Word::Asked,
+    let why = match (redirect::redirects(), redirect::leads()) {
+        (false, _) => Word::Asked,
+        (true, false) => Word::Unreached,
+        (true, true) => Word::Alias,
     };
     word(why).fetch_add(1, Ordering::Relaxed);
     if writes {
@@ -228,11 +241,12 @@ fn link_name(fd: c_int) -> [u8; 26] {
 /// Bytes of a program that are looked at.
 const HEAD: usize = 1024;
 
-/// Notes a program that this one is about to start, if it cannot load this library.
+/// Notes a program that this one is about to start with this environment, if it cannot load this
+/// library.
 ///
 /// # Safety
-/// `path` is a string, or an address for which the kernel would say EFAULT.
-pub(crate) unsafe fn starts(path: *const c_char) {
+/// `path` is a string, or an address for which the kernel would say EFAULT; so are the words.
+pub(crate) unsafe fn starts(path: *const c_char, environment: Words) {
     if !is_wanted() || !redirect::may_be_read(path) {
         return;
     }
@@ -240,7 +254,12 @@ pub(crate) unsafe fn starts(path: *const c_char) {
     unsafe {
         let errno = *libc::__errno_location();
         let path = CStr::from_ptr(path);
-        if let Some(letter) = kind(path).letter() {
+        let kind = match kind(path) {
+            Some(Program::Loads) if !has_library(environment) => Program::Bare,
+            Some(Program::Loads) if is_stranger() => Program::Stranger,
+            kind => kind.unwrap_or(Program::Loads),
+        };
+        if let Some(letter) = kind.letter() {
             note(path.to_bytes(), letter);
         }
         *libc::__errno_location() = errno;
@@ -251,7 +270,7 @@ pub(crate) unsafe fn starts(path: *const c_char) {
 ///
 /// # Safety
 /// As [`starts`].
-pub(crate) unsafe fn starts_found(name: *const c_char) {
+pub(crate) unsafe fn starts_found(name: *const c_char, environment: Words) {
     if !is_wanted() || !redirect::may_be_read(name) {
         return;
     }
@@ -262,14 +281,14 @@ pub(crate) unsafe fn starts_found(name: *const c_char) {
             false => None,
         };
         let Some(mut folders) = folders else {
-            return starts(name);
+            return starts(name, environment);
         };
         folders.any(|folder| {
             let mut is_found = false;
             with_path(folder, CStr::from_ptr(name), &mut |path| {
                 let mode = libc::X_OK;
                 if libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, mode) == 0 {
-                    starts(path);
+                    starts(path, environment);
                     is_found = true;
                 }
             });
@@ -278,33 +297,55 @@ pub(crate) unsafe fn starts_found(name: *const c_char) {
     }
 }
 
-/// Whether a program loads this library, as far as its file says.
+/// Whether an environment has this library loaded.
+unsafe fn has_library(mut environment: Words) -> bool {
+    const NAME: &[u8] = b"libtidegate_preload";
+    // SAFETY: strings, and NULL after the last.
+    unsafe {
+        while redirect::may_be_read(environment.cast()) && redirect::may_be_read(*environment) {
+            // Reads no byte after the first one that differs.
+            if libc::strncmp(*environment, c"LD_PRELOAD=".as_ptr(), 11) == 0 {
+                let value = CStr::from_ptr(*environment).to_bytes();
+                return value.windows(NAME.len()).any(|part| part == NAME);
+            }
+            environment = environment.add(1);
+        }
+    }
+    false
+}
+
+/// Whether this process has become a user whose programs cannot reach the mount.
+fn is_stranger() -> bool {
+    // SAFETY: it cannot fail.
+    let user = unsafe { libc::geteuid() };
+    memory().is_some() && user != USER.load(Ordering::Relaxed) && redirect::is_closed()
+}
+
+/// Whether a program loads this library as far as its file says; None if there is no such program.
 #[inline(never)]
-fn kind(path: &CStr) -> Program {
+fn kind(path: &CStr) -> Option<Program> {
     let mut head = [0u8; HEAD];
-    let mut found = MaybeUninit::<libc::stat>::uninit();
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
     // SAFETY: a string, and room for the answers. Past the hooks.
     unsafe {
         let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
-        let Some(fd) = c_int::try_from(fd).ok().filter(|fd| *fd >= 0) else {
-            return Program::Loads;
-        };
+        let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
         let known = libc::fstat(fd, found.as_mut_ptr()) == 0;
         let len = libc::syscall(libc::SYS_pread64, fd, head.as_mut_ptr(), HEAD, 0);
         libc::syscall(libc::SYS_close, fd);
         let len = usize::try_from(len).unwrap_or(0);
-        if !known {
-            return Program::Loads;
-        }
         let found = found.assume_init();
+        if !known || found.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return None;
+        }
         let gets_user = found.st_mode & libc::S_ISUID != 0 && found.st_uid != libc::geteuid();
         let group = libc::S_ISGID | libc::S_IXGRP;
         let gets_group = found.st_mode & group == group && found.st_gid != libc::getegid();
-        match Program::of_head(&head[..len.min(HEAD)]) {
+        Some(match Program::of_head(&head[..len.min(HEAD)]) {
             Program::Loads if gets_user || gets_group => Program::Privileged,
             kind => kind,
-        }
+        })
     }
 }
 

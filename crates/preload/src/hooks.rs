@@ -346,3 +346,24 @@ unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
     // SAFETY: what the caller promises libc.
     unsafe { libc_next::pthread_exit(value) }
 }
+
+/// Defines hooks of calls that change the user.
+macro_rules! users {
+    ($($name:ident ($($argument:ident),*);)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($argument: c_uint),*) -> c_int {
+                crate::count::keep();
+                // SAFETY: plain numbers.
+                unsafe { libc_next::$name($($argument),*) }
+            }
+        )*
+    };
+}
+
+users! {
+    setuid(user);
+    seteuid(user);
+    setreuid(user, effective);
+    setresuid(user, effective, saved);
+}

@@ -199,6 +199,10 @@ next! {
     ) -> c_int;
     posix_spawn_file_actions_addchdir_np(actions: Address, path: Text) -> c_int;
     posix_spawn_file_actions_addfchdir_np(actions: Address, fd: c_int) -> c_int;
+    setuid(user: c_uint) -> c_int;
+    seteuid(user: c_uint) -> c_int;
+    setreuid(user: c_uint, effective: c_uint) -> c_int;
+    setresuid(user: c_uint, effective: c_uint, saved: c_uint) -> c_int;
     epoll_create1(flags: c_int) -> c_int;
     eventfd(value: c_uint, flags: c_int) -> c_int;
 }

@@ -53,6 +53,20 @@ impl Mount {
         is_there
     }
 
+    /// Whether a program that this process starts will not be allowed to look for it.
+    pub(crate) fn is_closed(&self) -> bool {
+        // SAFETY: the place of this thread's errno; a string.
+        unsafe {
+            let errno = *libc::__errno_location();
+            // As the real user, and without capabilities, which another user's program has not.
+            let path = self.path.as_ptr();
+            let result = libc::syscall(libc::SYS_faccessat, AT_FDCWD, path, libc::F_OK);
+            let is_closed = result != 0 && *libc::__errno_location() == libc::EACCES;
+            *libc::__errno_location() = errno;
+            is_closed
+        }
+    }
+
     /// The exported directory, as this process has first seen it.
     fn exported(&self) -> Option<Found> {
         if self.known.load(Ordering::Acquire) == UNKNOWN {

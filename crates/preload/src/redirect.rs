@@ -469,6 +469,17 @@ pub(crate) fn may_hold(folder: &[u8]) -> bool {
     })
 }
 
+/// Whether a program that this process starts cannot reach the mount.
+pub(crate) fn is_closed() -> bool {
+    let target = places().and_then(|places| places.target.as_ref());
+    target.is_some_and(Mount::is_closed)
+}
+
+/// Whether there is a mount to which this process can lead names.
+pub(crate) fn leads() -> bool {
+    places().is_some_and(is_there)
+}
+
 /// Whether names of the exported directory are led to the mount.
 pub(crate) fn redirects() -> bool {
     places().is_some_and(|places| places.target.is_some())

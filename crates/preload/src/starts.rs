@@ -38,6 +38,8 @@ struct Way<'a> {
     error: fn(c_int) -> c_int,
     /// Whether a relative name means what it means here.
     is_here: bool,
+    /// The environment of the program.
+    environment: Words,
 }
 
 /// The error of a call that leaves it in `errno`.
@@ -57,11 +59,11 @@ impl Way<'_> {
             let is_left =
                 !redirects() || !may_be_read(path) || (!self.is_here && *path.cast::<u8>() != b'/');
             if is_left {
-                count::starts(path);
+                count::starts(path, self.environment);
                 return (self.start)(path, words);
             }
             led(AT_FDCWD, path, |found| {
-                count::starts(found);
+                count::starts(found, self.environment);
                 if found == path {
                     return self.with_interpreter(path, words);
                 }
@@ -149,7 +151,7 @@ impl Way<'_> {
             if is_wanted && let Some(result) = self.by_found(CStr::from_ptr(name), words) {
                 return result;
             }
-            count::starts_found(name);
+            count::starts_found(name, self.environment);
             (self.start)(name, words)
         }
     }
@@ -281,9 +283,18 @@ fn may_move(actions: Bytes) -> bool {
             || !unsafe { libc::dlsym(libc::RTLD_NEXT, newer) }.is_null())
 }
 
+/// The environment of this process.
+fn here() -> Words {
+    unsafe extern "C" {
+        static environ: Words;
+    }
+    // SAFETY: it is the program's, which is calling.
+    unsafe { environ }
+}
+
 /// Defines hooks of calls by which another program takes the place of this one.
 macro_rules! replaced {
-    ($($name:ident $by:ident ($($environment:ident)?);)*) => {
+    ($($name:ident $by:ident ($($environment:ident)?) $its:expr;)*) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(
@@ -293,7 +304,8 @@ macro_rules! replaced {
                     // SAFETY: what the caller promises libc.
                     unsafe { libc_next::$name(path, words $(, $environment)?) }
                 };
-                let way = Way { start: &start, error: errno_of, is_here: true };
+                let (error, is_here, environment) = (errno_of, true, $its);
+                let way = Way { start: &start, error, is_here, environment };
                 // SAFETY: likewise.
                 unsafe { way.$by(path, arguments) }
             }
@@ -302,10 +314,10 @@ macro_rules! replaced {
 }
 
 replaced! {
-    execve by_path (environment);
-    execv by_path ();
-    execvp by_name ();
-    execvpe by_name (environment);
+    execve by_path (environment) environment;
+    execv by_path () here();
+    execvp by_name () here();
+    execvpe by_name (environment) environment;
 }
 
 /// Defines hooks of calls that start a program beside this one.
@@ -324,7 +336,7 @@ macro_rules! spawned {
                     }
                 };
                 let is_here = !may_move(actions);
-                let way = Way { start: &start, error: |result| result, is_here };
+                let way = Way { start: &start, error: |result| result, is_here, environment };
                 // SAFETY: likewise.
                 unsafe { way.$by(path, arguments) }
             }

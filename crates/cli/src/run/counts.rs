@@ -59,8 +59,9 @@ impl Counts {
     }
 
     /// The line to say at the end, if there is one: always if files were written past the
-    /// forwarders by another name of the directory, or brought into it so, or none was opened
-    /// through them; else if it `is_asked` for. `first` is what the run itself has started.
+    /// forwarders though nobody has asked for that, or brought into the directory so, or none was
+    /// opened through them and files were written or a program could not be led; else if it
+    /// `is_asked` for. `first` is what the run itself has started.
     pub fn line(&self, is_asked: bool, first: (&str, Program)) -> Option<String> {
         let mut memory = vec![0; BYTES];
         self.memory.read_exact_at(&mut memory, 0).ok()?;
@@ -70,8 +71,9 @@ impl Counts {
             let name = name.to_string_lossy().into_owned();
             opened.unseen.insert(0, (name, first.1));
         }
-        let is_written = opened.written > 0 && (opened.through == 0 || opened.alias > 0);
-        let is_bad = is_written || opened.brought > 0;
+        let is_none = opened.through == 0 && (opened.written > 0 || opened.has_left());
+        let is_unasked = opened.alias > 0 || opened.unreached > 0;
+        let is_bad = is_none || opened.brought > 0 || (opened.written > 0 && is_unasked);
         (is_asked || is_bad).then(|| text(&opened, self.export.as_deref()))
     }
 }
@@ -91,6 +93,10 @@ fn text(opened: &Opened, export: Option<&Path>) -> String {
     let why = [
         (opened.asked, format!("in {export}, not redirected")),
         (opened.alias, format!("in {export} by another name")),
+        (
+            opened.unreached,
+            format!("in {export}, the mount out of reach"),
+        ),
     ];
     let why: Vec<String> = why
         .into_iter()
@@ -136,6 +142,7 @@ mod tests {
             taken: 4,
             asked: 1,
             alias: 2,
+            unreached: 1,
             written: 2,
             renamed: 5,
             brought: 3,
@@ -144,9 +151,10 @@ mod tests {
         };
         assert_eq!(
             text(&opened, Some(Path::new("/data"))),
-            "12 files opened: 9 through the forwarders (4 by the short-cut), 3 past them (1 in \
-             /data, not redirected, 2 in /data by another name; 2 for writing); 5 renamed past \
-             them, 3 into /data; not counted: hugo, statically linked; 3 more"
+            "13 files opened: 9 through the forwarders (4 by the short-cut), 4 past them (1 in \
+             /data, not redirected, 2 in /data by another name, 1 in /data, the mount out \
+             of reach; 2 for writing); 5 renamed past them, 3 into /data; not counted: hugo, \
+             statically linked; 3 more"
         );
     }
 }
