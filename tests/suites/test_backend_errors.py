@@ -184,6 +184,28 @@ def test_a_file_system_without_room(folders, forwarders):
         assert told(up, device.root, "longer") == dict.fromkeys(WAYS, "ENOSPC ok")
 
 
+def test_room_comes_back_with_the_name(folders, forwarders):
+    """On a full device, what is removed can be written again at once, through whichever forwarders it went."""
+    device = Device(folders(), folders(), mib=120)
+    with forwarders(4, "--stripe", "65536", data=device.root) as up:
+        def written(name):
+            done = 0
+            with open(up.mount / name, "wb", buffering=0) as file, contextlib.suppress(OSError):
+                while True:
+                    done += file.write(bytes(MIB))
+            return done
+        first = written("first")
+        assert first > 30 * MIB
+        for again in range(3):
+            os.unlink(up.mount / "first" if again == 0 else up.mount / f"again{again - 1}")
+            assert written(f"again{again}") > first - 4 * MIB
+        # A file that is open keeps its room, until it is closed.
+        with open(up.mount / "again2", "rb"):
+            os.unlink(up.mount / "again2")
+            assert written("none") < 4 * MIB
+        until(lambda: written("last") > first - 8 * MIB, "the room of a closed file does not come back")
+
+
 def test_a_file_system_that_turns_read_only(folders, forwarders):
     device = Device(folders(), folders(), "errors=remount-ro", mib=100)
     number = os.stat(device.root).st_dev

@@ -3,6 +3,7 @@
 mod guard;
 mod seat_setup;
 mod storage;
+mod tidying;
 
 use crate::adapters::gossip::Gossip;
 use crate::adapters::jitter::Jitter;
@@ -27,24 +28,17 @@ use crate::thread_rights::{Work, keep_for, within};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use tidegate_forward::share_rules::Rules;
 use tidegate_forward::{Access, Files, Forwarder, Input};
 use tidegate_net::{ListenError, Listener, SecretError};
 use tidegate_sched::{OptionsError, Time};
 use tidegate_trace::{Header, Origin};
 use tidegate_wire::{Attr, ExportId, Listed};
-use tracing::{info, warn};
+use tidying::Tidying;
+use tracing::info;
 
 const MS: u64 = 1_000_000;
-
-/// How many seconds pass between two sweeps of removed files, where only a seat's holder knows that
-/// no client has them open.
-const SWEEP_ROUNDS: u32 = 10;
-/// How long a forwarder that stops waits until its idle files are closed.
-const TIDY_END_MAX: Duration = Duration::from_secs(1);
 
 /// Why a forwarder did not start. The message is one line that says what is wrong and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -252,32 +246,11 @@ impl Server {
     }
 
     fn run_with(self, started: impl FnOnce()) -> Result<bool, StartError> {
-        let (end, ended) = channel::<()>();
-        let (tidy, tidied) = channel::<()>();
-        let files = self.files;
-        let tidying = std::thread::Builder::new().name("tidy".to_string());
-        let tidying = tidying.spawn(move || {
-            keep_for(Work::OwnFiles);
-            // Ends with the thread.
-            let _tidy: Sender<()> = tidy;
-            let mut rounds = 0;
-            while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
-                files.look_at_hidden();
-                files.tidy();
-                rounds += 1;
-                if rounds % SWEEP_ROUNDS == 0
-                    && let Err(error) = files.sweep_apart()
-                {
-                    warn!(%error, "files without a name stay until the next time");
-                }
-            }
-        });
-        tidying.map_err(StartError::system("starting a thread"))?;
+        let tidying = Tidying::start(self.files);
+        let tidying = tidying.map_err(StartError::system("starting a thread"))?;
         started();
         let result = self.serving.run().map_err(StartError::Stopped);
-        drop::<Sender<()>>(end);
-        // The call may wait for a back end that never answers, and then ends with the process.
-        let _ = tidied.recv_timeout(TIDY_END_MAX);
+        tidying.end();
         match self.peers.and_then(|peers| peers.failure()) {
             Some(reason) => Err(StartError::Stopped(io::Error::other(reason))),
             None => result,

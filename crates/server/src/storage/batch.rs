@@ -208,8 +208,12 @@ fn call_by(
             0 => return Err(Access::NotHeld),
             allowed => &pieces[..allowed],
         };
-        let written = call(fd, direction, offset, pieces, within);
-        return written.map(Some).map_err(no);
+        let write = || call(fd, direction, offset, pieces, within).map_err(no);
+        let written = match &route.files {
+            Some((files, _)) => files.with_space(write),
+            None => write(),
+        };
+        return written.map(Some);
     }
     let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
     let len = (bytes - within) as u64;

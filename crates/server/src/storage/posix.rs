@@ -25,6 +25,7 @@ mod orphans;
 mod parking;
 mod place;
 mod reach;
+mod removals;
 mod stamps;
 mod sys;
 mod untold;
@@ -91,6 +92,32 @@ impl PosixFiles {
             }
         }
         self.export.let_go_of_data(&named);
+    }
+
+    /// How often the forwarders of this node have told each other that there is something to let go
+    /// of, or [`PosixFiles::end_wait`] was called.
+    pub fn told_of_removals(&self) -> u32 {
+        self.export.removals.rung()
+    }
+
+    /// Waits until there is more of that than `told`, `longest` at most.
+    pub fn wait_for_removals(&self, told: u32, longest: std::time::Duration) {
+        self.export.removals.wait(told, longest);
+    }
+
+    /// Ends waits for removals.
+    pub fn end_wait(&self) {
+        self.export.removals.ring_bell();
+    }
+
+    /// Runs a call that takes room, and again if other forwarders free some.
+    pub(crate) fn with_space<T>(&self, call: impl FnMut() -> Done<T>) -> Done<T> {
+        self.export.with_space(call)
+    }
+
+    /// Drops files that other forwarders of this node have removed, so that their space is freed.
+    pub fn let_go_of_removed(&self) {
+        self.export.let_go_of_removed();
     }
 
     /// Must be called about once a second: notices that the hidden folder was renamed or removed.
@@ -259,7 +286,8 @@ impl Files for PosixFiles {
         name: &[u8],
         mode: u32,
     ) -> Done<Attr> {
-        self.create_file(caller, parent, name, mode)
+        self.export
+            .with_space(|| self.create_file(caller, parent, name, mode))
     }
 
     fn mkdir(
@@ -269,7 +297,8 @@ impl Files for PosixFiles {
         name: &[u8],
         mode: u32,
     ) -> Done<Attr> {
-        self.make_directory(caller, parent, name, mode)
+        self.export
+            .with_space(|| self.make_directory(caller, parent, name, mode))
     }
 
     fn mknod(
@@ -280,7 +309,8 @@ impl Files for PosixFiles {
         mode: u32,
         rdev: u32,
     ) -> Done<Attr> {
-        self.make_node(caller, parent, name, mode, rdev)
+        self.export
+            .with_space(|| self.make_node(caller, parent, name, mode, rdev))
     }
 
     fn symlink(
@@ -290,7 +320,8 @@ impl Files for PosixFiles {
         name: &[u8],
         target: &[u8],
     ) -> Done<Attr> {
-        self.make_symlink(caller, parent, name, target)
+        self.export
+            .with_space(|| self.make_symlink(caller, parent, name, target))
     }
 
     fn link(
@@ -300,7 +331,8 @@ impl Files for PosixFiles {
         parent: Handle,
         name: &[u8],
     ) -> Done<Attr> {
-        self.link_file(caller, handle, parent, name)
+        self.export
+            .with_space(|| self.link_file(caller, handle, parent, name))
     }
 
     fn unlink(&mut self, caller: Option<&Caller>, parent: Handle, name: &[u8]) -> Done<()> {
@@ -318,7 +350,8 @@ impl Files for PosixFiles {
         to: (Handle, &[u8]),
         mode: RenameMode,
     ) -> Done<()> {
-        self.rename_name(caller, from, to, mode)
+        self.export
+            .with_space(|| self.rename_name(caller, from, to, mode))
     }
 
     fn readdir(
@@ -373,6 +406,7 @@ impl Files for PosixFiles {
             && self.export.stat(&known.path).map_err(no)?.stx_nlink == 0
         {
             self.export.forget(handle);
+            self.export.opens.gone(handle);
         }
         Ok(())
     }
@@ -409,11 +443,12 @@ impl Files for PosixFiles {
     }
 
     fn fallocate(&mut self, handle: Handle, mode: u32, offset: u64, len: u64) -> Done<()> {
-        self.allocate(handle, mode, offset, len)
+        self.export
+            .with_space(|| self.allocate(handle, mode, offset, len))
     }
 
     fn copy_range(&mut self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Done<u64> {
-        self.copy(from, to, len)
+        self.export.with_space(|| self.copy(from, to, len))
     }
 
     fn seek(&mut self, handle: Handle, offset: u64, whence: u32) -> Done<u64> {
@@ -437,7 +472,8 @@ impl Files for PosixFiles {
         value: &[u8],
         flags: u32,
     ) -> Done<()> {
-        self.set_xattr(caller, handle, name, value, flags)
+        self.export
+            .with_space(|| self.set_xattr(caller, handle, name, value, flags))
     }
 
     fn listxattr(&mut self, caller: Option<&Caller>, handle: Handle) -> Done<Box<[u8]>> {
@@ -453,7 +489,8 @@ impl Files for PosixFiles {
     }
 
     fn write_at(&mut self, handle: Handle, offset: u64, bytes: &[u8]) -> Done<u64> {
-        self.write_whole(handle, offset, bytes)
+        self.export
+            .with_space(|| self.write_whole(handle, offset, bytes))
     }
 
     fn copies_may_differ(&self) -> bool {

@@ -9,6 +9,7 @@ use super::handle_table::{DataFds, HandleTable, Known};
 use super::hidden::make_folder;
 use super::orphans::Opens;
 use super::place::Places;
+use super::removals::Removals;
 use super::stamps::Stamps;
 use super::sys::{self, Done, RESOLVE, no};
 use super::untold::Untold;
@@ -141,6 +142,7 @@ pub(super) struct Export {
     pub(super) own: Own,
     pub(super) table: HandleTable,
     pub(super) opens: Opens,
+    pub(super) removals: Arc<Removals>,
     pub(super) faults: Faults,
     pub(super) direct: DirectState,
     pub(super) bypass: Bypass,
@@ -181,7 +183,12 @@ impl Export {
         let hidden = make_folder(root.as_fd(), HIDDEN).map_err(at_hidden)?;
         let hidden_handle = sys::handle_of(&sys::stat(&hidden).map_err(|e| at_hidden(e.into()))?);
         let stamps = Stamps::measure(hidden.as_fd()).map_err(at_hidden)?;
-        let opens = Opens::open(hidden.as_fd(), options.layout, options.apart.clone())
+        let removals = Arc::new(match options.apart {
+            Some(_) => Removals::default(),
+            None => Removals::open(hidden.as_fd()),
+        });
+        let apart = options.apart.clone();
+        let opens = Opens::open(hidden.as_fd(), options.layout, apart, removals.clone())
             .map_err(at_hidden)?;
         let table = HandleTable::new(options.fds_max.unwrap_or_else(fds_max));
         let root = table.insert(sys::handle_of(&stat), sys::DIRECTORY, root);
@@ -194,6 +201,7 @@ impl Export {
             own: Own::of_process(),
             table,
             opens,
+            removals,
             faults: options.faults.clone(),
             direct: DirectState::new(options.direct),
             bypass: Bypass::new(!options.trust.pages),

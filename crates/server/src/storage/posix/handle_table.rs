@@ -319,6 +319,22 @@ impl HandleTable {
         Some(known)
     }
 
+    /// The same for a look that is no use of the file.
+    pub(super) fn look(&self, handle: Handle) -> Option<Arc<Known>> {
+        self.bucket(handle).files.get(&handle).cloned()
+    }
+
+    /// All files that have a descriptor and are not open.
+    pub(super) fn not_open(&self) -> Vec<Arc<Known>> {
+        let mut found = Vec::new();
+        for bucket in &self.buckets {
+            let bucket = lock(bucket);
+            let files = bucket.files.values();
+            found.extend(files.filter(|known| !known.is_open()).cloned());
+        }
+        found
+    }
+
     /// The place of a file that has none.
     pub(super) fn place(&self, handle: Handle) -> Option<Place> {
         let bucket = self.bucket(handle);

@@ -356,6 +356,7 @@ impl PosixFiles {
             false => None,
         };
         let kept = removing.as_ref().is_some_and(Removing::is_kept);
+        let open = removing.as_ref().is_some_and(Removing::may_be_open);
         let held = match regular && !kept {
             // From now on only a descriptor may lead to it.
             true => self.export.table.hold(attr.handle, sys::REGULAR, fd),
@@ -377,6 +378,9 @@ impl PosixFiles {
             Ok(()) if attr.nlink == 1 && !kept => self.export.forget(attr.handle),
             Ok(()) => self.forget_if_gone(attr.handle),
             Err(_) => {}
+        }
+        if removed.is_ok() && !open {
+            self.export.opens.gone(attr.handle);
         }
         removed
     }

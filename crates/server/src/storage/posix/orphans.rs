@@ -20,6 +20,7 @@ mod vouching;
 pub(crate) use vouching::Vouching;
 
 use super::hidden::{make_folder, open_hidden_file};
+use super::removals::Removals;
 use super::sys::{self, Done, no, no_std};
 use crate::storage::ofd::{self, Kind};
 use crate::storage::{Fence, Permit};
@@ -69,6 +70,8 @@ pub(super) struct Opens {
     hidden: OwnedFd,
     orphans: OwnedFd,
     notes: moved::Notes,
+    /// Tells other forwarders which files are gone.
+    removals: Arc<Removals>,
     /// Holds the shared locks of all files that are open here.
     sharing: OwnedFd,
     /// Tries the exclusive locks.
@@ -94,6 +97,8 @@ pub(super) struct Removing<'a> {
     linked: bool,
     /// Whether the file must stay reachable.
     kept: bool,
+    /// Whether somebody may have the file open.
+    open: bool,
     permit: &'a Permit,
     /// The lock on the file's group: no other thread of this process decides about its opens.
     group: MutexGuard<'a, HashSet<Handle>>,
@@ -105,6 +110,7 @@ impl Opens {
         hidden: BorrowedFd<'_>,
         layout: Layout,
         apart: Option<Fence>,
+        removals: Arc<Removals>,
     ) -> std::io::Result<Opens> {
         let sharing = open_hidden_file(hidden, "opens")?;
         let excluding = open_hidden_file(hidden, "opens")?;
@@ -117,6 +123,7 @@ impl Opens {
             hidden: hidden.try_clone_to_owned()?,
             orphans: make_folder(hidden, "orphans")?,
             notes: moved::Notes::open(hidden)?,
+            removals,
             sharing,
             excluding,
             groups: (0..GROUPS).map(|_| Mutex::default()).collect(),
@@ -248,6 +255,7 @@ impl Opens {
             });
             self.unlock(handle)?;
             removed?;
+            self.gone(handle);
         }
         Ok(())
     }
@@ -306,6 +314,7 @@ impl Opens {
             handle,
             linked: false,
             kept,
+            open: kept,
             permit,
             group,
         };
@@ -374,12 +383,21 @@ impl Opens {
                 let gone = gone?;
                 removed += u64::from(gone.is_ok());
                 gone.or_else(ignore_absent).map_err(no)?;
+                self.gone(handle);
             }
         }
         let mut all = lock(&self.left);
         all.retain(|handle| self.layout.seat_of_file(*handle) != seat);
         all.extend(left);
         Ok(removed)
+    }
+
+    /// Tells other forwarders that a name of a file is gone which nobody has open, or its hidden
+    /// name. Where locks do not work, nobody knows whether it is open.
+    pub(super) fn gone(&self, handle: Handle) {
+        if self.locks_work {
+            self.removals.note(handle);
+        }
     }
 
     /// Takes the exclusive lock, if the file is open nowhere and the holder of its seat can tell.
@@ -476,6 +494,11 @@ impl Removing<'_> {
         self.kept
     }
 
+    /// Whether somebody may have the file open.
+    pub(super) fn may_be_open(&self) -> bool {
+        self.open
+    }
+
     /// Undoes the preparation, because the name was not removed after all.
     pub(super) fn undo(&mut self) {
         if self.linked {
@@ -500,8 +523,11 @@ impl Removing<'_> {
         }
         let name = hidden_name(self.handle);
         let removed = rustix::fs::unlinkat(&self.opens.orphans, name, AtFlags::empty());
-        if let Err(error) = removed.or_else(ignore_absent) {
-            tracing::warn!(inode = self.handle.inode, %error, "hidden name stays");
+        match removed.or_else(ignore_absent) {
+            Ok(()) => self.opens.gone(self.handle),
+            Err(error) => {
+                tracing::warn!(inode = self.handle.inode, %error, "hidden name stays");
+            }
         }
     }
 }

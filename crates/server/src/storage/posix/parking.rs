@@ -14,6 +14,7 @@ use super::descriptor::Descriptor;
 use super::export::Export;
 use super::handle_table::Known;
 use super::place::{Dir, Place};
+use super::removals::Removed;
 use super::sys::{self, Done, handle_of, no};
 use super::untold::tells_loss;
 use crate::lock::lock;
@@ -122,6 +123,46 @@ impl Export {
                 close_data(known);
             }
         }
+    }
+
+    /// Drops files that forwarders of this node have removed. Of open files those drop what they
+    /// have with whom they are open.
+    pub(super) fn let_go_of_removed(&self) {
+        let removed = match self.removals.take() {
+            Removed::Files(handles) => handles
+                .into_iter()
+                .filter_map(|handle| self.table.look(handle))
+                .filter(|known| !known.is_open())
+                .collect(),
+            Removed::Any => self.table.not_open(),
+        };
+        for known in removed {
+            if sys::stat(&known.path).is_ok_and(|stat| stat.stx_nlink == 0) {
+                self.forget(known.handle);
+            }
+        }
+    }
+
+    /// Runs a call that takes room. If there is none and forwarders of this node have removed files
+    /// lately, waits until they have let go of them.
+    pub(super) fn with_space<T>(&self, mut call: impl FnMut() -> Done<T>) -> Done<T> {
+        let mut result = call();
+        if !is_full(&result) {
+            return result;
+        }
+        let Some(noted) = self.removals.news() else {
+            return result;
+        };
+        for pause in SPACE_PAUSES_MS {
+            self.let_go_of_removed();
+            std::thread::sleep(Duration::from_millis(pause));
+            result = call();
+            if !is_full(&result) {
+                return result;
+            }
+        }
+        self.removals.waited(noted);
+        result
     }
 
     /// Registers a file as no longer open.
@@ -340,6 +381,16 @@ impl Syncs {
         self.0 += 1;
         self.0 <= Syncs::MAX
     }
+}
+
+/// How long a call that finds no room waits before each new try: other forwarders are waked when a
+/// file is removed, and let go of it within milliseconds.
+const SPACE_PAUSES_MS: [u64; 5] = [0, 2, 10, 30, 60];
+
+/// Whether the call has failed for want of room, or of the user's part of it.
+fn is_full<T>(result: &Done<T>) -> bool {
+    let full = [Errno::ENOSPC, Errno::EDQUOT];
+    matches!(result, Err(Access::Errno(errno)) if full.contains(errno))
 }
 
 /// The answer where no descriptor became free.
