@@ -34,6 +34,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 mod types;
+mod unstable;
 
 pub use errno::Errno;
 pub use membership::Member;
@@ -49,12 +50,12 @@ use hints::{Applications, Charges, Clocks};
 use locks::{LockKey, Locks};
 use membership::Membership;
 use names::Names;
-use replies::Unstable;
 use requests::{Id, Pending};
 use resolve::Resolving;
 use seats::Seat;
 use sessions::Session;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use unstable::Unstable;
 
 /// One millisecond.
 const MS: u64 = 1_000_000;

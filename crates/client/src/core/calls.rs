@@ -1,10 +1,11 @@
 //! Calls: how the core divides them into requests, how they end, and what happens when a caller
 //! stops waiting.
 
-use super::replies::{Dirt, Settled};
+use super::replies::Settled;
 use super::requests::{Id, Pending, Purpose, Target};
 use super::split::{Block, Part, assemble, bytes_max, chain, split, written};
 use super::types::{Call, CallId, Operation, Output, Served};
+use super::unstable::Dirt;
 use super::{Core, Wake};
 use crate::collective::Collective;
 use crate::core::{Answer, Data, Errno};

@@ -11,10 +11,10 @@
 //! A forwarder tells a client once of an error, and the client tells each open file once.
 
 use super::calls::{Fsync, FsyncPart, Kind};
-use super::replies::Dirt;
 use super::requests::{Id, Pending, Place, Purpose, Target};
 use super::split::Part;
 use super::types::{Call, CallId};
+use super::unstable::Dirt;
 use super::{Core, MS};
 use crate::core::Errno;
 use crate::wire::{Handle, Op, Outcome};

@@ -1,10 +1,10 @@
 //! Sessions with forwarders. The client opens one when a request needs it, keeps within its
 //! credits, and renews its lease.
 
-use super::replies::Identity;
 use super::requests::{Id, Ids, Pending, Place, Purpose, Target};
 use super::seats::Seat;
 use super::types::{Output, Whose};
+use super::unstable::Identity;
 use super::{BACKOFF_MAX, Core, MS, SILENCE_MAX, Wake};
 use crate::core::Errno;
 use crate::wire::frame::VERSION;
