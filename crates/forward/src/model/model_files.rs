@@ -267,7 +267,9 @@ impl Files for ModelFiles {
             (_, Some(target)) if target == source => return Ok(()),
             _ => {}
         }
-        if moves_directory && lies_in(&inodes, to.0.inode, source) {
+        let within = |folder: Handle, moved| lies_in(&inodes, folder.inode, moved);
+        let back = target.filter(|_| mode == RenameMode::Exchange);
+        if within(to.0, source) || back.is_some_and(|moved| within(from.0, moved)) {
             return Err(Errno::EINVAL.into());
         }
         if let (RenameMode::Replace, Some(target)) = (mode, target) {
