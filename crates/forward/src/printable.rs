@@ -40,7 +40,12 @@ mod tests {
             shown,
             "node:1\\u{a}2026 WARN forged\\u{d}\\u{1b}[2J\u{fffd}"
         );
-        assert_eq!(Printable("\u{202e}x".as_bytes()).to_string(), "\\u{202e}x");
+        for order in ["61c", "200e", "200f", "2028", "202e", "2066", "2069"] {
+            let code = u32::from_str_radix(order, 16).expect("a number");
+            let text = std::format!("{}x", char::from_u32(code).expect("a character"));
+            let shown = Printable(text.as_bytes()).to_string();
+            assert_eq!(shown, std::format!("\\u{{{order}}}x"));
+        }
         assert_eq!(Printable(&[b'n'; 1000]).to_string().len(), SHOWN_MAX + 3);
     }
 }

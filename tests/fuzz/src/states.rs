@@ -33,7 +33,11 @@ pub(super) fn run(data: &[u8]) {
     }
     for line in all.lines() {
         let obeyed = |c: char| {
-            c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            let turns = matches!(
+                c,
+                '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2066}'..='\u{2069}'
+            );
+            turns || c.is_control() || matches!(c, '\u{2028}'..='\u{202e}')
         };
         assert!(!line.chars().any(obeyed), "it moves the cursor: {line:?}");
     }
