@@ -2,7 +2,7 @@
  *
  * Functions return 0, a count, or a negative errno; tidegate_error_text() says more. Handles may be
  * used by many threads. A fork child must not use its parent's: there every call ends with -EIO.
- * Link with -ltidegate_client -lpthread -ldl -lm.
+ * Compile with `pkg-config --cflags --libs tidegate-client` (docs/client.md).
  *
  * Made from crates/client/src/capi by a test; do not edit.
  */
@@ -87,6 +87,24 @@ typedef struct tidegate_attr {
 } tidegate_attr;
 
 /*
+ One piece of a list: bytes of a file, and where they are in memory.
+ */
+typedef struct tidegate_piece {
+    /*
+     Place in the file, bytes.
+     */
+    uint64_t offset;
+    /*
+     Number of bytes; an empty piece is passed over.
+     */
+    size_t len;
+    /*
+     Where a read puts them, or a write takes them from.
+     */
+    void *buffer;
+} tidegate_piece;
+
+/*
  One entry of a directory.
  */
 typedef struct tidegate_entry {
@@ -165,8 +183,9 @@ int tidegate_open_inode(struct tidegate_client *client,
                         struct tidegate_file **file);
 
 /*
- Closes a file. Its bytes are with the forwarders, but stable only after tidegate_fsync; -1 and
- errno tell that some are not that were held back (`coalesce_bytes`). Closed it is in any case.
+ Closes a file. Its bytes are with the forwarders, but stable only after tidegate_fsync; a
+ negative errno tells that some are not that were held back (`coalesce_bytes`). Closed it is in
+ any case.
  */
 int tidegate_close(struct tidegate_file *file);
 
@@ -207,6 +226,25 @@ int tidegate_ftruncate(struct tidegate_file *file, uint64_t size);
  Fills `*attr` with the attributes of the file.
  */
 int tidegate_fstat(struct tidegate_file *file, struct tidegate_attr *attr);
+
+/*
+ Reads `count` pieces of a file in one call. They may be in any order; none may share bytes of
+ the file with another. Returns how many bytes were read: fewer than the pieces hold only at the
+ end of the file, and then those of the lowest offsets. -EINVAL for more than 65536 pieces, or
+ 2147479552 bytes.
+ */
+int64_t tidegate_read_list(struct tidegate_file *file,
+                           const struct tidegate_piece *pieces,
+                           size_t count);
+
+/*
+ Writes `count` pieces of a file in one call, as tidegate_read_list reads them; buffers are only
+ read. Returns how many bytes were written; fewer than the pieces hold if there was no room for
+ more, or another error, and then those of the lowest offsets.
+ */
+int64_t tidegate_write_list(struct tidegate_file *file,
+                            const struct tidegate_piece *pieces,
+                            size_t count);
 
 /*
  Fills `*attr` with the attributes of the file that a path leads to.

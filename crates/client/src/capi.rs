@@ -9,11 +9,13 @@
 
 mod error;
 mod files;
+mod lists;
 mod paths;
 mod registry;
 
 pub use error::tidegate_error_text;
 pub use files::*;
+pub use lists::*;
 pub use paths::*;
 
 use crate::{Client, Context, Options, app_id};

@@ -7,7 +7,7 @@
 mod coalesce;
 
 use crate::api::{Client, Context, Data, Errno, OpenFile};
-use crate::wire::{Attr, Extent, Handle, Name, SetAttr};
+use crate::wire::{Attr, Extent, Extents, Handle, Name, SetAttr};
 use bytes::Bytes;
 use coalesce::Coalescer;
 use std::collections::VecDeque;
@@ -271,6 +271,23 @@ impl File {
             Some(coalescer) if !bytes.is_empty() => coalescer.write(ctx, offset, bytes),
             _ => self.client().write(ctx, self.handle(), offset, bytes),
         }
+    }
+
+    /// Reads like [`Client::read_list`].
+    pub fn read_list(&self, ctx: &Context, extents: Extents) -> Result<Data, Errno> {
+        self.flush(ctx)?;
+        self.client().read_list(ctx, self.handle(), extents)
+    }
+
+    /// Writes like [`Client::write_list`].
+    pub fn write_list(
+        &self,
+        ctx: &Context,
+        extents: Extents,
+        bytes: Bytes,
+    ) -> Result<usize, Errno> {
+        self.flush(ctx)?;
+        self.client().write_list(ctx, self.handle(), extents, bytes)
     }
 
     /// Appends in one piece, at most [`Client::payload_max`] bytes; returns where, and how many

@@ -4,7 +4,7 @@
 use super::{Answer, Client, Context, Data, Errno};
 use crate::core::Operation;
 use crate::driver::{CallSpec, InFlight, Piece};
-use crate::wire::{Extent, Handle, Op, Outcome};
+use crate::wire::{Extent, Extents, Handle, Op, Outcome};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -133,6 +133,35 @@ impl Client {
         }
         let len = bytes.len() as u64;
         let op = write_of(handle, Extent { offset, len });
+        written(self.host.call(ctx, op, bytes)?)
+    }
+}
+
+impl Client {
+    /// Reads several extents of a file in one call (list I/O): they ascend, are disjoint, and none
+    /// is empty. Returns their bytes one after another, without gaps; fewer than they hold only at
+    /// the end of the file.
+    pub fn read_list(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        extents: Extents,
+    ) -> Result<Data, Errno> {
+        let op = Op::Read { handle, extents };
+        Ok(self.host.call(ctx, op, Bytes::new())?.data)
+    }
+
+    /// Writes several extents of a file in one call, whose bytes lie one after another in `bytes`;
+    /// otherwise like [`read_list`](Client::read_list). Returns how many bytes were written, from
+    /// the first extent on.
+    pub fn write_list(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        extents: Extents,
+        bytes: Bytes,
+    ) -> Result<usize, Errno> {
+        let op = Op::Write { handle, extents };
         written(self.host.call(ctx, op, bytes)?)
     }
 }

@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 /// Most bytes that one call reads or writes, as Linux; longer calls are cut to it.
-const CALL_BYTES_MAX: usize = 0x7fff_f000;
+pub(super) const CALL_BYTES_MAX: usize = 0x7fff_f000;
 
 /// Attributes of a file. Times are ns since 1970.
 #[repr(C)]
@@ -110,8 +110,9 @@ pub unsafe extern "C" fn tidegate_open_inode(
     }) as c_int
 }
 
-/// Closes a file. Its bytes are with the forwarders, but stable only after tidegate_fsync; -1 and
-/// errno tell that some are not that were held back (`coalesce_bytes`). Closed it is in any case.
+/// Closes a file. Its bytes are with the forwarders, but stable only after tidegate_fsync; a
+/// negative errno tells that some are not that were held back (`coalesce_bytes`). Closed it is in
+/// any case.
 #[unsafe(no_mangle)]
 pub extern "C" fn tidegate_close(file: *mut tidegate_file) -> c_int {
     run("close", || {
@@ -220,7 +221,7 @@ pub unsafe extern "C" fn tidegate_fstat(
     }) as c_int
 }
 
-fn with_file(
+pub(super) fn with_file(
     what: &str,
     file: *mut tidegate_file,
     call: impl FnOnce(&OpenedFile, &Context) -> Result<i64, Failure>,
@@ -297,7 +298,7 @@ unsafe fn copy(client: &Client, buffer: *const c_void, len: usize) -> Bytes {
 
 /// # Safety
 /// As [`copy`]'s.
-unsafe fn bytes_of<'a>(buffer: *const c_void, len: usize) -> &'a [u8] {
+pub(super) unsafe fn bytes_of<'a>(buffer: *const c_void, len: usize) -> &'a [u8] {
     match len {
         0 => &[],
         // SAFETY: as above.

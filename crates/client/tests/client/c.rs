@@ -6,7 +6,7 @@ use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
-use tidegate_client::capi::{tidegate_attr, tidegate_entry};
+use tidegate_client::capi::{tidegate_attr, tidegate_entry, tidegate_piece};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -15,7 +15,7 @@ const ABOUT: &str = "\
  *
  * Functions return 0, a count, or a negative errno; tidegate_error_text() says more. Handles may be
  * used by many threads. A fork child must not use its parent's: there every call ends with -EIO.
- * Link with -ltidegate_client -lpthread -ldl -lm.
+ * Compile with `pkg-config --cflags --libs tidegate-client` (docs/client.md).
  *
  * Made from crates/client/src/capi by a test; do not edit.
  */";
@@ -70,7 +70,13 @@ fn header() -> String {
     };
     config.function.sort_by = Some(cbindgen::SortKey::None);
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["capi.rs", "capi/error.rs", "capi/files.rs", "capi/paths.rs"] {
+    for file in [
+        "capi.rs",
+        "capi/error.rs",
+        "capi/files.rs",
+        "capi/lists.rs",
+        "capi/paths.rs",
+    ] {
         builder = builder.with_src(Path::new(CRATE).join("src").join(file));
     }
     let mut header = Vec::new();
@@ -88,6 +94,8 @@ fn compile(folder: &Path) -> PathBuf {
     let expected = [
         ("ATTR_SIZE", size_of::<tidegate_attr>()),
         ("ATTR_MODE_AT", offset_of!(tidegate_attr, mode)),
+        ("PIECE_SIZE", size_of::<tidegate_piece>()),
+        ("PIECE_BUFFER_AT", offset_of!(tidegate_piece, buffer)),
         ("ENTRY_SIZE", size_of::<tidegate_entry>()),
         ("ENTRY_NAME_AT", offset_of!(tidegate_entry, name)),
     ];

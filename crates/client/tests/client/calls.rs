@@ -2,7 +2,9 @@
 
 use crate::fake::{Fake, plain};
 use std::thread;
-use tidegate_client::wire::{Extent, Handle, Lock, LockFamily, LockKind, RenameMode, SetAttr};
+use tidegate_client::wire::{
+    Extent, Extents, Handle, Lock, LockFamily, LockKind, RenameMode, SetAttr,
+};
 use tidegate_client::{Bytes, Client, Context, Errno};
 
 /// An exclusive lock of the whole file.
@@ -318,4 +320,32 @@ fn a_fork_child_gets_an_error_and_harms_nothing() {
     assert_eq!((waited, status), (child, 0));
     assert!(client.getattr(&ctx, file).is_ok());
     assert_eq!(fake.connections(), 1);
+}
+
+#[test]
+fn a_list_is_one_request() {
+    let fake = Fake::start("list");
+    let client = fake.client();
+    let ctx = plain();
+    let file = create(&client, b"file");
+    let extents = |count: u64| Extents {
+        first: Extent { offset: 0, len: 10 },
+        rest: (1..count)
+            .map(|number| Extent {
+                offset: number * 1000,
+                len: 10,
+            })
+            .collect(),
+    };
+    let bytes = pattern(2000, 3);
+    let written = client.write_list(&ctx, file, extents(200), bytes.clone());
+    assert_eq!(written, Ok(2000));
+    let data = client.read_list(&ctx, file, extents(200));
+    assert_eq!(data.expect("the file is there").into_bytes(), bytes);
+    fake.with(|state| assert_eq!((state.seen["write"], state.seen["read"]), (1, 1)));
+    // The file ends with the 200th.
+    let data = client.read_list(&ctx, file, extents(300));
+    assert_eq!(data.expect("the file is there").len, 2000);
+    let wrong = client.write_list(&ctx, file, extents(2), bytes);
+    assert_eq!(wrong, Err(Errno::INVAL), "more bytes than extents");
 }

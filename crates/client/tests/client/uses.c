@@ -11,6 +11,8 @@
 
 _Static_assert(sizeof(tidegate_attr) == ATTR_SIZE, "size of tidegate_attr");
 _Static_assert(offsetof(tidegate_attr, mode) == ATTR_MODE_AT, "layout of tidegate_attr");
+_Static_assert(sizeof(tidegate_piece) == PIECE_SIZE, "size of tidegate_piece");
+_Static_assert(offsetof(tidegate_piece, buffer) == PIECE_BUFFER_AT, "layout of tidegate_piece");
 _Static_assert(sizeof(tidegate_entry) == ENTRY_SIZE, "size of tidegate_entry");
 _Static_assert(offsetof(tidegate_entry, name) == ENTRY_NAME_AT, "layout of tidegate_entry");
 
@@ -53,6 +55,29 @@ static void files(tidegate_client *client)
     CHECK(tidegate_close(file) == 0);
 }
 
+static void lists(tidegate_client *client)
+{
+    tidegate_file *file = NULL;
+    CHECK(tidegate_open(client, "/list", O_RDWR | O_CREAT, 0644, &file) == 0);
+    char text[] = "onetwothree", bytes[32], got[16];
+    tidegate_piece pieces[] = {{20, 5, text + 6}, {0, 3, text}, {7, 0, NULL}, {10, 3, text + 3}};
+    CHECK(tidegate_write_list(file, pieces, 4) == 11);
+    CHECK(tidegate_pread(file, bytes, sizeof bytes, 0) == 25);
+    CHECK(memcmp(bytes, "one\0\0\0\0\0\0\0two\0\0\0\0\0\0\0three", 25) == 0);
+    /* The last piece begins before the end of the file and goes beyond it. */
+    tidegate_piece wanted[] = {{22, 8, got + 4}, {11, 2, got}, {1, 2, got + 2}};
+    CHECK(tidegate_read_list(file, wanted, 3) == 7);
+    CHECK(memcmp(got, "woneree", 7) == 0);
+    CHECK(tidegate_read_list(file, NULL, 0) == 0);
+    CHECK(tidegate_read_list(file, NULL, 1) == -EINVAL);
+    tidegate_piece shared[] = {{0, 4, got}, {3, 4, got + 4}};
+    CHECK(tidegate_write_list(file, shared, 2) == -EINVAL);
+    CHECK(strstr(tidegate_error_text(), "share") != NULL);
+    CHECK(tidegate_close(file) == 0);
+    CHECK(tidegate_read_list(file, wanted, 3) == -EINVAL);
+    CHECK(tidegate_unlink(client, "/list") == 0);
+}
+
 static void paths(tidegate_client *client)
 {
     tidegate_attr attr;
@@ -92,6 +117,7 @@ int main(int argc, char **argv)
     CHECK(tidegate_status(client, 0, text, sizeof text) == 13);
     CHECK(strcmp(text, "{\"fake\"") == 0);
     files(client);
+    lists(client);
     paths(client);
     CHECK(tidegate_disconnect(client) == 0);
     CHECK(tidegate_disconnect(client) == -EINVAL);
