@@ -46,8 +46,10 @@ build: ## the release build of `tidegate`, of `tidegate-lab` and of what is load
 mpi:
 	@$(MPI)
 
-install: ## the scheduler's C library: PREFIX=/usr/local LIBDIR= INCLUDEDIR= DESTDIR=
+install: ## the C libraries of client and scheduler: PREFIX=/usr/local LIBDIR= INCLUDEDIR= DESTDIR=
 	cargo build --release -p tidegate-capi
+	cargo rustc --release -p tidegate-client --lib --crate-type staticlib,cdylib -- \
+		-C link-arg=-Wl,-soname,libtidegate_client.so.0
 	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' INCLUDEDIR='$(INCLUDEDIR)' DESTDIR='$(DESTDIR)' \
 		tools/install-capi install
 
