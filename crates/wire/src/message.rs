@@ -269,6 +269,9 @@ pub enum RenameMode {
     NoReplace = 1,
     /// RENAME_EXCHANGE.
     Exchange = 2,
+    /// RENAME_WHITEOUT: an existing target is replaced, and a character device 0/0 takes the old
+    /// name, by which the layers of an overlay know that it is gone.
+    Whiteout = 3,
 }
 
 /// How long a policy, or rules of shares, stay in effect that an operator sets at run time.

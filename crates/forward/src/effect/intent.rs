@@ -278,6 +278,7 @@ fn put_rename(out: &mut Writer<'_>, rename: &Rename<'_>) {
         RenameMode::Replace => 0,
         RenameMode::NoReplace => 1,
         RenameMode::Exchange => 2,
+        RenameMode::Whiteout => 3,
     });
 }
 
@@ -291,6 +292,7 @@ fn take_rename<'a>(from: &mut Reader<'a>) -> Option<Rename<'a>> {
         0 => RenameMode::Replace,
         1 => RenameMode::NoReplace,
         2 => RenameMode::Exchange,
+        3 => RenameMode::Whiteout,
         _ => return None,
     };
     Some(Rename {

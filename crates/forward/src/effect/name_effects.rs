@@ -212,7 +212,7 @@ pub(super) fn was_removed(
     Ok((!still_there).then_some(Outcome::Removed(Some(victim))))
 }
 
-/// Renames, in each of the three modes.
+/// Renames, in each of the modes.
 pub(super) fn rename(
     files: &mut dyn Files,
     caller: Option<&Caller>,
@@ -293,6 +293,28 @@ mod tests {
         let told = perform(&mut files, None, &op, Some(&reply_slot), &[]);
         let attr = files.lookup(None, parent, NAME).expect("there");
         assert_eq!(told, Ok(Outcome::Attr(attr)));
+    }
+
+    #[test]
+    fn a_whiteout_under_the_old_name_shows_that_it_was_moved() {
+        let disk = Disk::new();
+        let mut files = disk.files(&Switch::new());
+        let parent = disk.root().handle;
+        let made = files.create(None, parent, NAME, 0o644).expect("room");
+        let rename = Rename {
+            from: (parent, NAME),
+            to: (parent, b"new"),
+            source: made.handle,
+            target: None,
+            mode: RenameMode::Whiteout,
+        };
+        assert_eq!(was_renamed(&mut files, &rename), Ok(None));
+        let renamed = files.rename(None, rename.from, rename.to, rename.mode);
+        assert_eq!(renamed, Ok(()));
+        let whiteout = files.lookup(None, parent, NAME).expect("a device");
+        assert_eq!((whiteout.mode, whiteout.rdev), (0o020_000, 0));
+        let done = was_renamed(&mut files, &rename);
+        assert_eq!(done, Ok(Some(Outcome::Removed(None))));
     }
 
     #[test]

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::string::String;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::vec::Vec;
-use tidegate_wire::{Attr, Caller, Handle};
+use tidegate_wire::{Attr, Caller, Handle, RenameMode};
 
 pub(super) const KIND: u32 = 0o170000;
 pub(super) const DIRECTORY: u32 = 0o040000;
 pub(super) const REGULAR: u32 = 0o100000;
 pub(super) const LINK: u32 = 0o120000;
+pub(super) const DEVICE: u32 = 0o020000;
 pub(super) const ROOT: u64 = 1;
 
 pub(super) const R: u32 = 4;
@@ -499,6 +500,20 @@ pub(super) fn directory(
 pub(super) fn child(inodes: &mut Inodes, parent: Handle, name: &[u8]) -> Result<u64, Errno> {
     let entries = &inodes.of(parent)?.entries;
     entries.get(name).copied().ok_or(Errno::ENOENT)
+}
+
+/// Leaves a device 0/0 under the old name, if a rename is to do so.
+pub(super) fn white_out(
+    inodes: &mut Inodes,
+    caller: Option<&Caller>,
+    from: (Handle, &[u8]),
+    mode: RenameMode,
+) -> Result<(), Errno> {
+    if mode == RenameMode::Whiteout {
+        let whiteout = inodes.add(caller, DEVICE);
+        inodes.of(from.0)?.entries.insert(from.1.into(), whiteout);
+    }
+    Ok(())
 }
 
 /// Counts a change of a file.

@@ -2,7 +2,7 @@
 
 use super::disk::{
     DIRECTORY, Disk, Inodes, KIND, LINK, R, REGULAR, ROOT, W, X, child, directory, lies_in,
-    lose_name, may, owns, touch,
+    lose_name, may, owns, touch, white_out,
 };
 use super::{KILLED, Mount, Switch};
 use crate::back_end_files::{Access, Errno, Files};
@@ -272,7 +272,7 @@ impl Files for ModelFiles {
         if within(to.0, source) || back.is_some_and(|moved| within(from.0, moved)) {
             return Err(Errno::EINVAL.into());
         }
-        if let (RenameMode::Replace, Some(target)) = (mode, target) {
+        if let (RenameMode::Replace | RenameMode::Whiteout, Some(target)) = (mode, target) {
             match (moves_directory, over == Some(true)) {
                 (false, true) => return Err(Errno::EISDIR.into()),
                 (true, false) => return Err(Errno::ENOTDIR.into()),
@@ -299,8 +299,8 @@ impl Files for ModelFiles {
             (_, Some(target)) => lose_name(&mut inodes, to.0, target)?,
             _ => {}
         }
-        touch(&mut inodes, to.0)?;
-        Ok(())
+        white_out(&mut inodes, caller, from, mode)?;
+        Ok(touch(&mut inodes, to.0)?)
     }
 
     fn readdir(

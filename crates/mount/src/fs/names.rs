@@ -12,6 +12,7 @@ const O_TRUNC: u32 = 0o1000;
 const PERMISSIONS: u32 = 0o7777;
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
 
 impl RemoteFiles {
     /// Serves requests that are not about an open file.
@@ -262,6 +263,7 @@ impl RemoteFiles {
             0 => RenameMode::Replace,
             RENAME_NOREPLACE => RenameMode::NoReplace,
             RENAME_EXCHANGE => RenameMode::Exchange,
+            RENAME_WHITEOUT => RenameMode::Whiteout,
             _ => return Err(Errno::INVAL),
         };
         let (parent, new_parent) = (self.handle_of(asked)?, self.nodes.handle(to.0)?);

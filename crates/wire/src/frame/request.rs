@@ -477,6 +477,7 @@ impl Reader<'_> {
             0 => Ok(RenameMode::Replace),
             1 => Ok(RenameMode::NoReplace),
             2 => Ok(RenameMode::Exchange),
+            3 => Ok(RenameMode::Whiteout),
             _ => Err(FrameError::Invalid("a rename's mode")),
         }
     }

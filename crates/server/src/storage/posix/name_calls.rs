@@ -299,13 +299,14 @@ impl PosixFiles {
             RenameMode::Replace => RenameFlags::empty(),
             RenameMode::NoReplace => RenameFlags::NOREPLACE,
             RenameMode::Exchange => RenameFlags::EXCHANGE,
+            RenameMode::Whiteout => RenameFlags::WHITEOUT,
         };
         let rename = || {
             self.permit.begin()?;
             let renamed = rustix::fs::renameat_with(&from.path, name, &to.path, new_name, flags);
             renamed.map_err(no)
         };
-        if mode == RenameMode::Replace {
+        if matches!(mode, RenameMode::Replace | RenameMode::Whiteout) {
             let moved = || {
                 let stat = sys::stat_at(&from.path, name, AtFlags::empty());
                 stat.as_ref().map(handle_of).ok()

@@ -253,10 +253,11 @@ impl Random {
                 name,
                 new_parent: handle,
                 new_name: self.name(),
-                mode: match self.below(3) {
+                mode: match self.below(4) {
                     0 => RenameMode::Replace,
                     1 => RenameMode::NoReplace,
-                    _ => RenameMode::Exchange,
+                    2 => RenameMode::Exchange,
+                    _ => RenameMode::Whiteout,
                 },
             },
         }

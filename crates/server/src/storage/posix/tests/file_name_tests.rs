@@ -274,3 +274,26 @@ fn a_forwarder_notices_that_its_hidden_folder_went_elsewhere() {
     assert!(look(), "what was served meanwhile is not known");
     drop(other);
 }
+
+#[test]
+fn a_whiteout_takes_the_old_name_and_what_is_replaced_stays_open() {
+    let mut rig = rig("whiteout");
+    let (moved, replaced) = (rig.create("moved"), rig.create("replaced"));
+    rig.files.opened(None, replaced, true, false).expect("open");
+    let (from, to) = ((rig.root, &b"moved"[..]), (rig.root, &b"replaced"[..]));
+    let renamed = rig.files.rename(None, from, to, RenameMode::Whiteout);
+    if renamed == Err(errno(22)) {
+        println!("skipped: the file system has no whiteouts");
+        return;
+    }
+    assert_eq!(renamed, Ok(()));
+    assert_eq!(rig.lookup("replaced").expect("there").handle, moved);
+    let whiteout = rig.lookup("moved").expect("there");
+    assert_eq!(
+        (whiteout.mode & sys::KIND, whiteout.rdev),
+        (libc::S_IFCHR, 0)
+    );
+    assert_eq!(rig.orphans(), 1);
+    rig.files.closed(replaced).expect("close");
+    assert_eq!(rig.orphans(), 0);
+}
