@@ -33,6 +33,34 @@ def test_a_file_that_is_open_here_is_renamed_there_while_it_is_written(two):
         assert log.read() == b"".join(parts)
 
 
+def test_paths_that_are_longer_than_a_kernel_takes_them(two):
+    """They are reached by descriptors of directories, and removed like any other."""
+    here, there = two
+    name, depth = "d" * 200, 0
+    at = os.open(here, os.O_DIRECTORY)
+    with pytest.raises(OSError, match="File name too long"):
+        while True:
+            os.mkdir(name, dir_fd=at)
+            below = os.open(name, os.O_DIRECTORY, dir_fd=at)
+            os.close(at)
+            at, depth = below, depth + 1
+            with open(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=at), "wb") as file:
+                file.write(b"%d" % depth * 50000)
+    assert 300 < depth < 330
+    os.close(at)
+    at = os.open(there, os.O_DIRECTORY)
+    for level in range(1, depth + 1):
+        below = os.open(name, os.O_DIRECTORY, dir_fd=at)
+        os.close(at)
+        at = below
+        with open(os.open("file", os.O_RDONLY, dir_fd=at), "rb") as file:
+            assert file.read() == b"%d" % level * 50000
+    os.rename("file", "renamed", src_dir_fd=at, dst_dir_fd=at)
+    os.close(at)
+    run("rm", "-r", there / name)
+    assert not (here / name).exists()
+
+
 def test_records_appended_through_both(two):
     def append(mount):
         run("sh", "-c", 'for i in $(seq 200); do echo "$0 $i" >> "$0/journal"; done', mount)

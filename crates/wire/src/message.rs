@@ -427,8 +427,10 @@ pub const GROUPS_MAX: usize = 1024;
 pub const EXTENTS_MAX: usize = 256;
 /// Longest file name, bytes.
 pub const NAME_MAX: usize = 255;
-/// Longest path or symbolic link, bytes.
+/// Longest symbolic link, and longest path of one call to a kernel, bytes.
 pub const PATH_MAX: usize = 4096;
+/// Longest path by which a client tells a forwarder where a file is, bytes.
+pub const WALK_MAX: usize = 65_536;
 /// Largest value of an extended attribute, bytes.
 pub const XATTR_MAX: usize = 65536;
 /// Longest text of a policy change, or of a change of shares, bytes.

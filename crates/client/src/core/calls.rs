@@ -104,6 +104,10 @@ impl Core {
             Op::Append { .. } if call.payload.len() > self.payload_max as usize => {
                 self.end_call(id, call.deadline_ns, Err(Errno::MSGSIZE));
             }
+            // Nothing that is in it could be found.
+            Op::Mkdir { parent, .. } if self.names.is_too_deep(root.handle, *parent) => {
+                self.end_call(id, call.deadline_ns, Err(Errno::NAMETOOLONG));
+            }
             op => {
                 let seat = layout.seat_of_op(op, root.handle);
                 let target = match seat {

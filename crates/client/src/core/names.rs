@@ -1,7 +1,7 @@
 //! Under which names the client last saw each file. Forwarders that do not know a file's handle get
 //! its path.
 
-use crate::wire::{Handle, PATH_MAX};
+use crate::wire::{Handle, NAME_MAX, WALK_MAX};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const LINKS_MAX: usize = 8;
 /// Largest number of paths of one file that the client tries.
 const PATHS_MAX: usize = LINKS_MAX;
 /// Largest number of directories above a file.
-const DEPTH_MAX: usize = PATH_MAX / 2;
+const DEPTH_MAX: usize = 2048;
 
 #[derive(Default)]
 struct Node {
@@ -154,6 +154,23 @@ impl Names {
         found
     }
 
+    /// Whether the directory lies so deep that a path could be too long for forwarders which leads
+    /// to a file in a directory in it.
+    pub(super) fn is_too_deep(&self, root: Handle, directory: Handle) -> bool {
+        let (mut at, mut depth, mut len) = (directory, 2, 2 * (NAME_MAX + 1));
+        while at != root {
+            let Some((parent, name)) = self.nodes.get(&at).and_then(|node| node.names.last())
+            else {
+                return false;
+            };
+            (at, depth, len) = (*parent, depth + 1, len + name.len() + 1);
+            if depth > DEPTH_MAX || len > WALK_MAX {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Follows every name up to the root; `suffix` are the names below `at`, the deepest first.
     fn extend_path(
         &self,
@@ -166,7 +183,7 @@ impl Names {
         if at == root {
             let names: Vec<&[u8]> = suffix.iter().rev().map(|name| &**name).collect();
             let path = names.join(&b'/');
-            if path.len() <= PATH_MAX {
+            if path.len() <= WALK_MAX {
                 found.push(path.into());
             }
             return;
@@ -361,6 +378,25 @@ mod tests {
             names.seen(file(2), format!("{number}").as_bytes(), file(4));
         }
         assert_eq!(paths(&names, file(4), &moving).len(), PATHS_MAX);
+    }
+
+    #[test]
+    fn paths_may_be_longer_than_a_kernel_takes_them_and_have_a_bound() {
+        for (name, deepest) in [(&[b'x'; 200][..], 323), (b"x", DEPTH_MAX - 2)] {
+            let mut names = Names::new(10_000);
+            let mut at = ROOT;
+            let mut depth = 0;
+            while !names.is_too_deep(ROOT, at) {
+                let below = file(10 + depth as u64);
+                names.seen(at, name, below);
+                (at, depth) = (below, depth + 1);
+            }
+            assert_eq!(depth - 1, deepest);
+            // So a directory whose parent was not too deep, and a file in it, have paths.
+            names.seen(at, &[b'f'; NAME_MAX], file(5));
+            let paths = names.paths(ROOT, file(5), &[]);
+            assert_eq!(paths[0].len(), (name.len() + 1) * depth + NAME_MAX);
+        }
     }
 
     #[test]

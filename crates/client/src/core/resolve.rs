@@ -70,7 +70,7 @@ impl Core {
     pub(super) fn told_path(&mut self, handle: Handle, path: &[u8]) {
         if let Some(root) = self
             .root
-            .filter(|_| !path.is_empty() && path.len() <= crate::wire::PATH_MAX)
+            .filter(|_| !path.is_empty() && path.len() <= crate::wire::WALK_MAX)
         {
             self.names.seen(root.handle, path, handle);
         }

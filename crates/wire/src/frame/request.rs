@@ -8,7 +8,7 @@ use super::{
 use crate::message::{
     Caller, EXTENTS_MAX, Extent, Extents, GROUPS_MAX, Hello, Hints, Keep, NAME_MAX, Name, Op,
     OpKind, PATH_MAX, PAYLOAD_LIMIT, POLICY_MAX, READDIR_MAX, RenameMode, ReplySlot, Request,
-    SetAttr, SetTime, XATTR_MAX,
+    SetAttr, SetTime, WALK_MAX, XATTR_MAX,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -438,7 +438,7 @@ impl Reader<'_> {
 
     /// A path relative to the export: valid names joined by `/`, or nothing.
     fn path(&mut self) -> Result<Box<[u8]>, FrameError> {
-        let path = self.blob(PATH_MAX, "a path")?;
+        let path = self.blob(WALK_MAX, "a path")?;
         if path.is_empty() || path.split(|&b| b == b'/').all(name_is_valid) {
             Ok(path)
         } else {

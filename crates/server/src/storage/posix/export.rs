@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_forward::{Access, Errno};
 use tidegate_sched::Direction;
-use tidegate_wire::{Attr, Handle, Layout};
+use tidegate_wire::{Attr, Handle, Layout, PATH_MAX};
 
 /// The folder in the root that no client sees. It holds seats, locks, and files that lost their
 /// last name.
@@ -296,6 +296,22 @@ impl Export {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(mode & 0o7777);
         self.with_room(|| rustix::fs::openat2(dir.as_fd(), name, flags, mode, RESOLVE))
+    }
+
+    /// Opens the file at a path below a directory, without rights to its data. Where the path is
+    /// longer than a kernel takes it, one piece after the other.
+    pub(super) fn open_below(&self, dir: impl AsFd, path: &[u8]) -> Done<OwnedFd> {
+        let (mut at, mut rest) = (None::<OwnedFd>, path);
+        loop {
+            let dir = at.as_ref().map_or(dir.as_fd(), |dir| dir.as_fd());
+            if rest.len() < PATH_MAX {
+                return self.open_at(dir, rest, OFlags::PATH, 0);
+            }
+            let end = rest[..PATH_MAX].iter().rposition(|byte| *byte == b'/');
+            let end = end.ok_or(Errno::ENAMETOOLONG)?;
+            let piece = self.open_at(dir, &rest[..end], OFlags::PATH | OFlags::DIRECTORY, 0)?;
+            (at, rest) = (Some(piece), &rest[end + 1..]);
+        }
     }
 
     /// The path of a name below the root, as the kernel knows its directory now.

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use tidegate_forward::{Access, Errno};
-use tidegate_wire::{Attr, Caller, Handle, PATH_MAX, RenameMode};
+use tidegate_wire::{Attr, Caller, Handle, RenameMode, WALK_MAX};
 
 /// The mask of access(2) for a directory whose names are to change.
 const WRITE_AND_SEARCH: u32 = 3;
@@ -65,7 +65,7 @@ impl PosixFiles {
 
     /// Walks down a path, as the caller if there is one. ESTALE if it ends at another file.
     pub(super) fn walk(&self, caller: Option<&Caller>, handle: Handle, path: &[u8]) -> Done<Attr> {
-        if path.len() >= PATH_MAX {
+        if path.len() > WALK_MAX {
             return Err(Errno::ENAMETOOLONG.into());
         }
         let mut components = path.split(|&b| b == b'/');
@@ -77,9 +77,7 @@ impl PosixFiles {
         }
         let acting = caller.map(|it| self.export.own.act_as(Some(it)));
         let acting = acting.transpose()?;
-        let fd = self
-            .export
-            .open_at(&self.export.root.path, path, OFlags::PATH, 0)?;
+        let fd = self.export.open_below(&self.export.root.path, path)?;
         drop(acting);
         let mut attr = attr_of(&self.export.stat(&fd).map_err(no)?);
         if attr.handle != handle {

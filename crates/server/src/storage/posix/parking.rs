@@ -18,7 +18,7 @@ use super::removals::Removed;
 use super::sys::{self, Done, handle_of, no};
 use super::untold::tells_loss;
 use crate::lock::lock;
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::AtFlags;
 use rustix::io::retry_on_intr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -329,7 +329,7 @@ impl Export {
 
     /// The file at a path, if it is that one.
     fn file_at(&self, handle: Handle, dir: impl AsFd, path: &[u8]) -> Done<Option<OwnedFd>> {
-        match self.open_at(dir, path, OFlags::PATH, 0) {
+        match self.open_below(dir, path) {
             Ok(fd) => {
                 let stat = sys::stat(&fd).map_err(no)?;
                 Ok((handle_of(&stat) == handle).then_some(fd))

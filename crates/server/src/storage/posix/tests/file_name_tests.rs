@@ -297,3 +297,26 @@ fn a_whiteout_takes_the_old_name_and_what_is_replaced_stays_open() {
     rig.files.closed(replaced).expect("close");
     assert_eq!(rig.orphans(), 0);
 }
+
+#[test]
+fn a_path_longer_than_a_kernel_takes_it_leads_to_its_file() {
+    let mut rig = rig("deep");
+    let (mut at, mut path) = (rig.root, Vec::new());
+    for depth in 0..50 {
+        let name = format!("{depth:0200}");
+        let dir = rig.files.mkdir(None, at, name.as_bytes(), 0o755);
+        at = dir.expect("room").handle;
+        path.extend([name.as_bytes(), b"/"].concat());
+    }
+    let file = rig.files.create(None, at, b"file", 0o644);
+    let file = file.expect("room").handle;
+    path.extend(b"file");
+    assert!(path.len() > 2 * tidegate_wire::PATH_MAX);
+    let mut other = rig.other_forwarder();
+    assert_eq!(other.attr(file), Err(Access::UnknownHandle));
+    assert_eq!(other.resolve_path(file, &path).expect("there").handle, file);
+    let nobody = Handle { inode: 1, birth: 1 };
+    assert_eq!(other.resolve_path(nobody, &path), Err(errno(116)));
+    path.truncate(path.len() - 1);
+    assert_eq!(other.resolve_path(nobody, &path), Err(errno(116)));
+}
