@@ -101,7 +101,7 @@ impl Run {
             return self.run_in(&files, &app);
         }
         let (found, client) = self.target.connect(None)?;
-        if let Some(starter) = Starter::of(&self.program[0]) {
+        if let Some(starter) = Starter::of(&self.program[0], self.is_met()) {
             client.shutdown();
             return Err(self.start_elsewhere(starter, &found));
         }
@@ -186,6 +186,11 @@ impl Run {
             errln!("tidegate: {line}");
         }
         Ok(status)
+    }
+
+    /// Whether the short-cut meets Slurm's commands where scripts call them.
+    fn is_met(&self) -> bool {
+        !self.no_shortcut && installed::shortcut().is_some()
     }
 
     /// Says what the short-cut will not lead to the mount, if that can be seen.

@@ -21,11 +21,12 @@ pub enum Starter {
 }
 
 impl Starter {
-    /// The one that a program is; None if it is none. A script of such a name runs as any other:
-    /// where it calls Slurm's command, the short-cut meets that.
-    pub fn of(program: &str) -> Option<Starter> {
+    /// The one that a program is; None if it is none. A script of such a name runs as any other if
+    /// the command `is_met` by the short-cut where the script calls it; else it is taken for the
+    /// command.
+    pub fn of(program: &str, is_met: bool) -> Option<Starter> {
         let starter = Starter::named(program)?;
-        let is_script = found(program).is_some_and(|path| begins_otherwise(&path));
+        let is_script = is_met && found(program).is_some_and(|path| begins_otherwise(&path));
         (!is_script).then_some(starter)
     }
 
@@ -244,7 +245,8 @@ mod tests {
         let path = file.to_str().expect("a plain name");
         for (text, is) in [("#!/bin/sh\n", false), ("", false), ("\x7fELF", true)] {
             std::fs::write(&file, text).expect("room");
-            assert_eq!(Starter::of(path).is_some(), is, "{text}");
+            assert_eq!(Starter::of(path, true).is_some(), is, "{text}");
+            assert_eq!(Starter::of(path, false), Some(Starter::Srun), "{text}");
         }
         std::fs::remove_dir_all(&folder).expect("ours");
     }
