@@ -1,10 +1,13 @@
 //! `tidegate run`: runs an unmodified program on the forwarders' files.
 
 mod counts;
+mod forked;
 mod launcher;
 mod notice;
+mod own_mount;
 mod slurm;
 mod supervise;
+mod watcher;
 mod witness;
 
 use crate::dead_mount;
@@ -12,7 +15,6 @@ use crate::errln;
 use crate::fail::Fail;
 use crate::holders;
 use crate::installed::{self, SHORTCUT};
-use crate::mount;
 use crate::names;
 use crate::processes;
 use crate::state::ClientFile;
@@ -21,6 +23,7 @@ use crate::view;
 use counts::Counts;
 use launcher::{Launcher, SHIM};
 use notice::Place;
+use own_mount::OwnMount;
 use slurm::Starter;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -31,6 +34,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use supervise::{end_as, supervise};
 use tidegate_client::opened::Program;
 use tidegate_server::config::rule::View;
+use watcher::Watcher;
 
 /// Run a program through the forwarders.
 ///
@@ -142,50 +146,73 @@ impl Run {
             }
             return self.run_in(&files, &app);
         }
-        let private = PrivateDir::make()?;
-        let mounted = mount::mount(&client, &private.path, false, view.as_ref())?;
-        files.point = holders::spelled(&private.path);
+        let mount = OwnMount::make(&client, view.as_ref())?;
+        files.point = holders::spelled(mount.point());
         let watched = self.watch(&files, &app);
-        mounted.unmount();
+        mount.end();
         client.shutdown();
-        drop(private);
         watched.map(end_as)
     }
 
-    /// Runs the program in a mount that is there.
+    /// Runs the program in a mount that is there: nothing is left for us to do, so the program
+    /// takes our place, with signals and all. Another process says at its end what of it went past
+    /// the forwarders.
     fn run_in(&self, files: &Files, app: &App) -> Result<ExitCode, Fail> {
+        let mut command = self.command(files, app);
+        let mut watcher = None;
         if files.export.is_some() || self.summary {
-            return self.watch(files, app).map(end_as);
+            let counts = self.begin(files, &command);
+            let started = counts.map(|counts| {
+                let say = || self.say(&counts);
+                let watcher = Watcher::start(Some(counts.memory()), say)?;
+                counts.tell(&mut command, watcher.pid);
+                Ok::<_, std::io::Error>(watcher)
+            });
+            watcher = started.transpose().unwrap_or_else(|error| {
+                errln!("tidegate: opened files are not counted: {error}");
+                None
+            });
         }
-        // Nothing is left for us to do: the program takes our place, with signals and all.
-        let error = self.command(files, app).exec();
+        let error = command.exec();
+        if let Some(watcher) = watcher {
+            watcher.dismiss();
+        }
         Err(cannot_run(&self.program[0], &error))
     }
 
-    /// Runs the program, and says what of it went past the forwarders.
+    /// Runs the program as a child, and says what of it went past the forwarders.
     fn watch(&self, files: &Files, app: &App) -> Result<ExitStatus, Fail> {
-        let name = &self.program[0];
-        let kind = notice::program(name);
         let mut command = self.command(files, app);
-        let (export, point) = (files.export.as_deref(), files.point.as_path());
-        if let Some(export) = export {
-            self.say_what_goes_past(export, point, kind, &command);
-        }
-        let counts = Counts::make(point, export);
+        let counts = self.begin(files, &command);
         if let Some(counts) = &counts {
-            counts.tell(&mut command);
+            counts.tell(&mut command, rustix::process::getpid());
         }
-        let status = supervise(&mut command, |error| cannot_run(name, error))?;
-        let kind = if self.no_shortcut {
-            Program::Loads
-        } else {
-            kind
-        };
-        let line = counts.and_then(|counts| counts.line(self.summary, (name, kind)));
-        if let Some(line) = line {
-            errln!("tidegate: {line}");
+        let status = supervise(&mut command, |error| cannot_run(&self.program[0], error))?;
+        if let Some(counts) = counts {
+            self.say(&counts);
         }
         Ok(status)
+    }
+
+    /// Says what can be seen already, and begins to count.
+    fn begin(&self, files: &Files, command: &Command) -> Option<Counts> {
+        let (export, point) = (files.export.as_deref(), files.point.as_path());
+        if let Some(export) = export {
+            let kind = notice::program(&self.program[0]);
+            self.say_what_goes_past(export, point, kind, command);
+        }
+        let first = match self.no_shortcut {
+            true => Program::Loads,
+            false => notice::program(&self.program[0]),
+        };
+        Counts::make(point, export, (&self.program[0], first))
+    }
+
+    /// Says what was counted, if it is to be said.
+    fn say(&self, counts: &Counts) {
+        if let Some(line) = counts.line(self.summary) {
+            errln!("tidegate: {line}");
+        }
     }
 
     /// Whether the short-cut meets Slurm's commands where scripts call them.
@@ -485,26 +512,4 @@ fn application() -> String {
             .unwrap_or_default();
         format!("run-{host}-{}-{}", std::process::id(), since.as_millis())
     })
-}
-
-/// A directory of our own to mount at, removed at the end.
-struct PrivateDir {
-    path: PathBuf,
-}
-
-impl PrivateDir {
-    fn make() -> Result<PrivateDir, Fail> {
-        let name = format!("tidegate-run-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path)
-            .map_err(|error| Fail::runtime(format!("{}: {error}", path.display())))?;
-        Ok(PrivateDir { path })
-    }
-}
-
-impl Drop for PrivateDir {
-    fn drop(&mut self) {
-        // Busy while something is still mounted there, and then it has to stay.
-        let _ = std::fs::remove_dir(&self.path);
-    }
 }

@@ -2,8 +2,9 @@
 //! when the run ends.
 
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::process::Pid;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,11 +15,13 @@ use tidegate_client::opened::{BYTES, MAGIC, Opened, Program, VARIABLE, Word, dev
 pub struct Counts {
     memory: File,
     export: Option<PathBuf>,
+    first: (String, Program),
 }
 
 impl Counts {
-    /// Makes the memory; None if the kernel does not give it: then nothing is counted.
-    pub fn make(point: &Path, export: Option<&Path>) -> Option<Counts> {
+    /// Makes the memory; None if the kernel does not give it: then nothing is counted. `first` is
+    /// what the run itself starts.
+    pub fn make(point: &Path, export: Option<&Path>, first: (&str, Program)) -> Option<Counts> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memory = File::from(rustix::fs::memfd_create("tidegate-counts", flags).ok()?);
         memory.set_len(BYTES as u64).ok()?;
@@ -49,27 +52,35 @@ impl Counts {
         Some(Counts {
             memory,
             export: export.map(Path::to_path_buf),
+            first: (first.0.to_string(), first.1),
         })
     }
 
-    /// Tells the program where the memory is.
-    pub fn tell(&self, command: &mut Command) {
-        let (process, number) = (std::process::id(), self.memory.as_raw_fd());
+    /// The memory's descriptor.
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+
+    /// Tells the program where the memory is: in the process that has this descriptor open until
+    /// the end of the run.
+    pub fn tell(&self, command: &mut Command, process: Pid) {
+        let (process, number) = (process.as_raw_nonzero(), self.memory.as_raw_fd());
         command.env(VARIABLE, format!("/proc/{process}/fd/{number}"));
     }
 
     /// The line to say at the end, if there is one: always if files were written past the
     /// forwarders though nobody has asked for that, or brought into the directory so, or none was
     /// opened through them and files were written or a program could not be led; else if it
-    /// `is_asked` for. `first` is what the run itself has started.
-    pub fn line(&self, is_asked: bool, first: (&str, Program)) -> Option<String> {
+    /// `is_asked` for.
+    pub fn line(&self, is_asked: bool) -> Option<String> {
         let mut memory = vec![0; BYTES];
         self.memory.read_exact_at(&mut memory, 0).ok()?;
         let mut opened = Opened::decode(&memory)?;
-        if first.1 != Program::Loads {
-            let name = Path::new(first.0).file_name().unwrap_or_default();
+        let (first, kind) = &self.first;
+        if *kind != Program::Loads {
+            let name = Path::new(first).file_name().unwrap_or_default();
             let name = name.to_string_lossy().into_owned();
-            opened.unseen.insert(0, (name, first.1));
+            opened.unseen.insert(0, (name, *kind));
         }
         let is_none = opened.through == 0 && (opened.written > 0 || opened.has_left());
         let is_unasked = opened.alias > 0 || opened.unreached > 0;

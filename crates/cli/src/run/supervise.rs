@@ -1,27 +1,34 @@
 //! Runs a program as a child, as if it had taken the place of this process: signals go on to the
-//! program unless the program has got them, the terminal stops and continues both, and the end of
-//! the one is that of the other.
+//! program unless the program has got them, what stops and continues the one does so to the other,
+//! and the end of the one is that of the other.
 
-use super::witness::Witness;
+use super::forked::{block, block_all};
+use super::witness::{Witness, catch_up};
 use crate::fail::Fail;
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, setrlimit,
-    waitid,
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpgid, getpgrp, getpid, getppid,
+    setrlimit, waitid,
 };
 use signal_hook::consts::{
-    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1,
-    SIGUSR2, SIGWINCH, SIGXCPU,
+    SIGBUS, SIGCHLD, SIGFPE, SIGILL, SIGKILL, SIGPIPE, SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP, SIGTTIN,
+    SIGTTOU, SIGURG,
 };
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+use std::mem::MaybeUninit;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::ptr::null_mut;
 
-/// Signals that go on to the program.
-const PASSED: [i32; 11] = [
-    SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH, SIGALRM,
-    SIGXCPU,
+/// Signals that do not go on to the program: those that cannot be caught, and those that tell this
+/// process of itself.
+const KEPT: [i32; 13] = [
+    SIGKILL, SIGSTOP, SIGILL, SIGFPE, SIGSEGV, SIGBUS, SIGTRAP, SIGSYS, SIGCHLD, SIGTTIN, SIGTTOU,
+    SIGPIPE, SIGURG,
 ];
+
+/// The first number behind the signals that have names.
+const NAMED_END: i32 = 32;
 
 /// Runs the program to its end. `cannot` makes a failure of the error with which it cannot be run.
 pub fn supervise(
@@ -29,31 +36,31 @@ pub fn supervise(
     cannot: impl FnOnce(&std::io::Error) -> Fail,
 ) -> Result<ExitStatus, Fail> {
     let ignored = ignored();
-    let caught = PASSED.into_iter().filter(|it| ignored >> (it - 1) & 1 == 0);
-    let mut signals = Signals::new(caught.chain([SIGCHLD])).map_err(Fail::runtime)?;
+    let is_ignored = |signal: &i32| ignored >> (signal - 1) & 1 == 1;
+    let all = (1..NAMED_END).chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
+    let passed = all.filter(|it| !KEPT.contains(it) && !is_ignored(it));
+    let caught: Vec<i32> = passed.chain([SIGCHLD]).collect();
+    // What comes before the program can take it waits.
+    let before = block_all();
+    let mut signals = Signals::new(&caught).map_err(Fail::runtime)?;
     let mut witness = Witness::start().map_err(Fail::runtime)?;
-    die_with_this_process(command);
+    begin_as_started(command, &caught, is_ignored(&SIGCHLD), before, &witness);
     let mut child = command.spawn().map_err(|error| cannot(&error))?;
+    block(&without(before, &caught));
     let terminal = rustix::termios::isatty(rustix::stdio::stdin());
-    let pid = Pid::from_child(&child);
     for signal in signals.forever() {
         if let Some(status) = child.try_wait().map_err(Fail::runtime)? {
             return Ok(status);
         }
         if signal == SIGCHLD {
-            if terminal && is_stopped(&child) {
-                stop();
+            // Of a stop that no terminal and no shell has made, nobody may tell this process the
+            // end.
+            if stopped(&child).is_some_and(|by| terminal || by != SIGSTOP) {
+                let _ = emulate_default_handler(SIGSTOP);
             }
             continue;
         }
-        // What a terminal, a shell or `timeout` sends to the process group, the program has got.
-        if !witness.has_seen(signal) {
-            // It may have ended meanwhile; SIGCHLD says so next.
-            let _ = Signal::from_named_raw(signal).map(|signal| kill_process(pid, signal));
-        }
-        if signal == SIGTSTP {
-            stop();
-        }
+        pass(signal, &child, &mut witness);
     }
     child.wait().map_err(Fail::runtime)
 }
@@ -70,9 +77,15 @@ pub fn end_as(status: ExitStatus) -> ExitCode {
                 maximum: Some(0),
             },
         );
-        let _ = emulate_default_handler(signal);
-        // Of SIGKILL and what else has no default handler that ends.
-        let _ = Signal::from_named_raw(signal).map(|signal| kill_process(getpid(), signal));
+        let mut only = MaybeUninit::uninit();
+        // SAFETY: room for a set, and what a signal does without a handler.
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::sigemptyset(only.as_mut_ptr());
+            libc::sigaddset(only.as_mut_ptr(), signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, only.as_ptr(), null_mut());
+            libc::raise(signal);
+        }
     }
     let code = status
         .code()
@@ -89,29 +102,65 @@ fn ignored() -> u64 {
         .unwrap_or(0)
 }
 
-/// Has the kernel kill the program when this process is killed.
-fn die_with_this_process(command: &mut Command) {
-    let parent = getpid();
+fn without(mut blocked: libc::sigset_t, these: &[i32]) -> libc::sigset_t {
+    for signal in these {
+        // SAFETY: a set.
+        unsafe { libc::sigdelset(&raw mut blocked, *signal) };
+    }
+    blocked
+}
+
+/// Has the program begin with the signals as this process was started with, those that have come
+/// meanwhile, and to be killed when this process is.
+fn begin_as_started(
+    command: &mut Command,
+    caught: &[i32],
+    ends_are_ignored: bool,
+    before: libc::sigset_t,
+    witness: &Witness,
+) {
+    let (parent, caught, witness) = (getpid(), caught.to_vec(), witness.channel());
     // SAFETY: the closure makes system calls alone.
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             // It may be gone already.
-            match getppid() == Some(parent) {
-                true => Ok(()),
-                false => Err(std::io::Error::other("its parent has ended")),
+            if getppid() != Some(parent) {
+                return Err(std::io::Error::other("its parent has ended"));
             }
+            if let Some(witness) = witness {
+                catch_up(witness);
+            }
+            for signal in &caught {
+                let is_ignored = *signal == SIGCHLD && ends_are_ignored;
+                let how = [libc::SIG_DFL, libc::SIG_IGN][usize::from(is_ignored)];
+                libc::signal(*signal, how);
+            }
+            block(&before);
+            Ok(())
         });
     }
 }
 
-fn is_stopped(child: &Child) -> bool {
-    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let found = waitid(WaitId::Pid(Pid::from_child(child)), options);
-    matches!(found, Ok(Some(status)) if status.stopped())
+/// The signal that has stopped the program, if it has been stopped since the last call.
+fn stopped(child: &Child) -> Option<i32> {
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+    let found = waitid(WaitId::Pid(Pid::from_child(child)), options).ok()??;
+    found.stopping_signal()
 }
 
-/// Stops this process until it is continued.
-fn stop() {
-    let _ = emulate_default_handler(SIGSTOP);
+/// Passes a signal on. What a terminal, a shell or `timeout` sends to the process group, the
+/// program has got, unless it is in a group of its own: then that gets it.
+fn pass(signal: i32, child: &Child, witness: &mut Witness) {
+    let pid = Pid::from_child(child);
+    let group = getpgid(Some(pid)).unwrap_or(pid);
+    let to_group = witness.has_seen(signal);
+    if to_group && group == getpgrp() {
+        return;
+    }
+    let pid = pid.as_raw_nonzero().get();
+    let is_leader = group.as_raw_nonzero().get() == pid;
+    let whom = if to_group && is_leader { -pid } else { pid };
+    // SAFETY: a child that has not been waited for. If it has ended, SIGCHLD says so next.
+    unsafe { libc::kill(whom, signal) };
 }
