@@ -521,7 +521,7 @@ def test_a_dead_mount_of_a_process_with_the_same_number_is_taken_away(up):
         up.tidegate("down", "--state-dir", state)
 
 
-@pytest.mark.parametrize("ignored", [(), ("HUP", "CHLD", "USR2")])
+@pytest.mark.parametrize("ignored", [(), ("HUP", "PIPE", "CHLD", "USR2")])
 def test_ignored_signals_stay_ignored(up, either, ignored):
     """And others are not."""
     ask = "sed -n 's/^SigIgn:\\t*//p' /proc/self/status"

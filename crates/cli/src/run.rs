@@ -1,5 +1,6 @@
 //! `tidegate run`: runs an unmodified program on the forwarders' files.
 
+mod broken_pipe;
 mod counts;
 mod forked;
 mod launcher;
@@ -248,6 +249,7 @@ impl Run {
     /// exported directory. Returns why that is not possible.
     fn start_elsewhere(&self, starter: Starter, found: &ClientFile) -> Fail {
         let mut command = Command::new(&self.program[0]);
+        broken_pipe::keep(&mut command);
         slurm::strip(&mut command, &[SHORTCUT, SHIM]);
         let arguments = &self.program[1..];
         match starter {
@@ -331,6 +333,7 @@ impl Run {
             errln!("tidegate: application {name}, files in {}", point.display());
         }
         let mut command = Command::new(&self.program[0]);
+        broken_pipe::keep(&mut command);
         command.env(MOUNT, point);
         command.env("TIDEGATE_APP", &app.name);
         match app.is_made {
