@@ -17,6 +17,14 @@ build() {
 }
 build calls tidegate_sched; build threads tidegate_sched; build sequence tidegate_sched
 build agios_defects agios
+# form NAME SOURCE FLAG...: a program for another interface of AGIOS.
+form() {
+  # shellcheck disable=SC2046
+  cc "${flags[@]}" "${@:3}" -o "$WORK/$1" "$tests/$2.c" $(pkg-config --cflags --libs agios) "-Wl,-rpath,$stage/lib" ||
+    die "$2.c does not compile"
+}
+form forge agios_2018 -DAGIOS_INTERFACE=2018; form orangefs agios_2018 -DAGIOS_INTERFACE=2018 -DORANGEFS_AGIOS
+form ints agios_2018 -DAGIOS_INTERFACE=2015; form gekkofwd agios_2020 -DAGIOS_INTERFACE=2020
 clean=(valgrind --quiet --leak-check=full --show-leak-kinds=definite,possible
   --errors-for-leak-kinds=definite,possible --error-exitcode=9 --fair-sched=yes)
 conf=$WORK/conf; mkdir -p "$conf"
@@ -24,16 +32,30 @@ agios() { rm -f "$conf"/*; timeout 300 "$@" 2> "$WORK/agios.err" ||
   { grep -v '^==' "$WORK/agios.err"; tail -n 5 "$WORK/agios.err"; return 1; }; }
 
 note "headers"
-printf '#include <%s>\n' tidegate_sched.h agios/agios.h agios/scheduling_algorithms.h > "$WORK/all.c"
+printf '#include <%s>\n' tidegate_sched.h agios.h agios/scheduling_algorithms.h > "$WORK/all.c"
 takes() { "$@" -Wall -Wextra -Werror -fsyntax-only "-I$stage/include" "$WORK/all.c"; }
 check "C11 takes them" takes cc -std=c11 -pedantic
 ! command -v c++ > /dev/null || check "C++ takes them" takes c++ -x c++
 check "C99 takes them" takes cc -std=c99 -pedantic
+for interface in 2015 2018 2020; do
+  check "C99 takes them: AGIOS of $interface" takes cc -std=c99 -pedantic -DAGIOS_INTERFACE=$interface
+  ! command -v c++ > /dev/null || check "C++ takes them: AGIOS of $interface" takes c++ -x c++ -DAGIOS_INTERFACE=$interface
+done
+check "an interface that there is not is refused" not takes cc -DAGIOS_INTERFACE=2017 2> /dev/null
 
 note "linked with the shared library"
 check "every call" timeout 60 "$WORK/calls"
 check "many threads" timeout 120 "$WORK/threads"
 check "AGIOS: its defects, every algorithm" agios "$WORK/agios_defects" "$conf"
+for program in forge orangefs ints gekkofwd; do
+  check "AGIOS's other interfaces: $program" agios "$WORK/$program" "$conf"
+done
+check "what is dropped at the end is said" grep -q 'agios_exit drops 1 requests' "$WORK/agios.err"
+check "settings without effect are named" \
+  grep -q 'agios.conf: these settings have no effect: waiting_time (line 3), mystery (line 4)$' "$WORK/agios.err"
+# As GekkoFWD has it.
+! command -v c++ > /dev/null || check "in C++, with a callback for each request" \
+  c++ -x c++ -Wall -Wextra -Werror -DAGIOS_INTERFACE=2020 -fsyntax-only "-I$stage/include" "$tests/agios_2020.c"
 check "the name at run time has the ABI's number" \
   grep -q 'libtidegate_sched.so.0' <(objdump -p "$WORK/calls" "$WORK/agios_defects")
 
@@ -47,6 +69,9 @@ note "under valgrind"
 check "every call: no error, no leak" timeout 300 "${clean[@]}" "$WORK/calls"
 check "many threads: no error, no leak" timeout 300 "${clean[@]}" "$WORK/threads" 3000
 check "AGIOS: no error, no leak" agios "${clean[@]}" "$WORK/agios_defects" "$conf" 2000
+for program in forge gekkofwd; do
+  check "AGIOS's other interfaces: $program: no error, no leak" agios "${clean[@]}" "$WORK/$program" "$conf"
+done
 check "random sequences: no error, no leak" timeout 300 "${clean[@]}" "$WORK/sequence" 1 40
 
 note "the benchmarks of crates/capi/bench"
@@ -72,7 +97,7 @@ if [ "$MODE" = long ] && command -v rustup > /dev/null && rustup toolchain list 
   RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" CARGO_TARGET_DIR=$target \
     cargo +nightly build --release --quiet -p tidegate-capi --target "$host" || die "the library with ThreadSanitizer"
   for name in threads agios_defects sequence; do
-    cc "${flags[@]}" -fsanitize=thread -Icrates/capi/include -Icrates/capi/include/agios -o "$WORK/$name.tsan" \
+    cc "${flags[@]}" -fsanitize=thread -Icrates/capi/include -o "$WORK/$name.tsan" \
       "$tests/$name.c" "$tests/tsan_names.c" "$target/$host/release/libtidegate_capi.a" \
       -lgcc_s -lutil -lrt -lpthread -lm -ldl
   done
@@ -87,5 +112,7 @@ check "pkg-config files name PREFIX alone" grep -qx 'prefix=/opt/x' "$WORK/root/
 check "uninstall" make --silent uninstall PREFIX=/opt/x DESTDIR="$WORK/root"
 check "nothing is left" test -z "$(find "$WORK/root" ! -type d)"
 mkdir -p "$WORK/other/lib"; echo > "$WORK/other/lib/libagios.so"
+mkdir -p "$WORK/third/include"; echo > "$WORK/third/include/agios.h"
+check "another agios.h is not replaced" not make --silent install PREFIX="$WORK/third" 2> /dev/null
 check "another libagios.so is not replaced" not make --silent install PREFIX="$WORK/other" 2> /dev/null
 verdict

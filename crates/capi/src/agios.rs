@@ -1,25 +1,31 @@
-//! The interface of AGIOS (ICPADS'13) over our scheduler: what `include/agios/agios.h` declares.
+//! The interfaces of AGIOS (ICPADS'13) over our scheduler: what `include/agios.h` declares.
 //!
 //! There is one instance in a process, with a thread that calls back. This file begins and ends it;
-//! `agios/session.rs` is what happens to a request.
+//! `agios/session.rs` is what happens to a request. Its functions are the interface of 2019, those
+//! of others are in files of their own.
 
 mod config;
+mod form2018;
+mod form2020;
 mod libconfig;
 mod mapping;
+mod metrics;
+mod program;
 mod session;
 mod table;
 mod trace;
 
-use crate::abi::{TG_SCHED_CANCEL, TG_SCHED_DRAIN, tg_sched_entry};
-use crate::call::{answer, caught, text_of};
+use crate::abi::{TG_SCHED_CANCEL, TG_SCHED_DRAIN};
+use crate::call::{caught, text_of};
 use crate::failure::{self, Failure, fail};
 use crate::instance::Instance;
 use crate::lock::{Guard, Lock};
 use crate::{handles, worker};
 use config::{ALGORITHMS, Config};
-use session::{HANDLE, Session, add, end, key, not_initialised, session, with};
+use program::{Callbacks, Program, RunMany, RunOne};
+use session::{HANDLE, Session, add_request, end_request, not_initialised, session};
 use std::any::Any;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -28,9 +34,6 @@ use trace::Trace;
 
 /// How long `agios_exit` waits for the program to take what waits, and again for the rest.
 const EXIT_NS_MAX: u64 = 10_000_000_000;
-
-type RunOne = unsafe extern "C" fn(i64) -> *mut c_void;
-type RunMany = unsafe extern "C" fn(*mut i64, i32) -> *mut c_void;
 
 /// The library between `agios_init` and `agios_exit`.
 struct Agios {
@@ -59,6 +62,18 @@ fn done(call: &'static str, run: impl FnOnce() -> Result<(), Box<Failure>>) -> b
     caught(call, 0, || run().map(|()| 0)) == 0
 }
 
+/// How the library is started.
+struct Start {
+    /// None: the program gave none.
+    callbacks: Option<Callbacks>,
+    /// Each request brings its own.
+    each: bool,
+    /// Whether requests are counted.
+    metrics: bool,
+    /// How many numbers of queues are in use.
+    queues: i64,
+}
+
 /// Reads the configuration and starts the thread that calls back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn agios_init(
@@ -67,24 +82,40 @@ pub unsafe extern "C" fn agios_init(
     config_file: *const c_char,
     max_queue_id: i32,
 ) -> bool {
+    let how = Start {
+        callbacks: run_one.map(|run_one| Callbacks::Plain(Some(run_one), run_many)),
+        each: false,
+        metrics: false,
+        queues: max_queue_id.into(),
+    };
+    // SAFETY: the header's word on the path.
+    unsafe { start(how, config_file) }
+}
+
+/// Starts the library; says on standard error why it cannot, and which settings mean nothing.
+///
+/// # Safety
+/// `config_file` is NULL or a string.
+unsafe fn start(how: Start, config_file: *const c_char) -> bool {
     let made = done("agios_init", || {
         let path = match config_file.is_null() {
             true => "",
-            // SAFETY: the header's word: a string.
+            // SAFETY: the caller's word.
             false => unsafe { text_of("config_file", config_file) }?,
         };
-        let run_one = run_one.ok_or(Failure::Null("the callback for one request"))?;
-        let queues = u32::try_from(max_queue_id)
-            .map_err(|_| Failure::Argument(format!("max_queue_id = {max_queue_id} is negative")))?;
+        let callbacks = how.callbacks;
+        let callbacks = callbacks.ok_or(Failure::Null("the callback for one request"))?;
+        let queues = u32::try_from(how.queues)
+            .map_err(|_| Failure::Argument(format!("max_queue_id = {} is negative", how.queues)))?;
         let path = (!path.is_empty()).then(|| Path::new(path));
         let config = config::read(path, queues).map_err(Failure::Options)?;
-        let ids = Vec::new();
-        let program = Program {
-            run_one,
-            run_many,
-            ids,
-        };
-        init(program, config, queues)
+        let without_effect = config.without_effect.join(", ");
+        init(Program::new(callbacks), config, queues, &how)?;
+        if !without_effect.is_empty() {
+            let path = path.unwrap_or(Path::new(config::DEFAULT_PATH)).display();
+            eprintln!("agios: {path}: these settings have no effect: {without_effect}");
+        }
+        Ok(())
     });
     if !made {
         complain();
@@ -92,7 +123,7 @@ pub unsafe extern "C" fn agios_init(
     made
 }
 
-fn init(program: Program, config: Config, queues: u32) -> Result<(), Box<Failure>> {
+fn init(program: Program, config: Config, queues: u32, how: &Start) -> Result<(), Box<Failure>> {
     let mut state = state();
     if state.is_some() {
         return fail(Failure::State(
@@ -118,7 +149,8 @@ fn init(program: Program, config: Config, queues: u32) -> Result<(), Box<Failure
         true => Some(Trace::create(&config).map_err(Failure::System)?),
         false => None,
     };
-    instance.adapter = Some(Box::new(Session::new(queues, trace)));
+    let session = Session::new(queues, trace, how.metrics, how.each);
+    instance.adapter = Some(Box::new(session));
     let handle = handles::insert(instance, false)?;
     if let Err(failure) = worker::start(handle, Box::new(program)) {
         handles::remove(handle)?;
@@ -142,43 +174,18 @@ fn show_algorithm(name: &str) {
     config_agios_default_algorithm.store(number, Ordering::Relaxed);
 }
 
+/// The name of the algorithm in use.
+fn algorithm_name() -> &'static str {
+    let number = config_agios_default_algorithm.load(Ordering::Relaxed);
+    ALGORITHMS.get(number as usize).copied().unwrap_or("SJF")
+}
+
 /// Why a call failed goes to standard error, where AGIOS writes too.
 fn complain() {
     let text = failure::last_text(0);
     // SAFETY: the text of this thread, which has not asked again.
     let text = unsafe { std::ffi::CStr::from_ptr(text) };
     eprintln!("{}", text.to_string_lossy());
-}
-
-/// The program, as the thread calls it.
-struct Program {
-    run_one: RunOne,
-    run_many: Option<RunMany>,
-    ids: Vec<i64>,
-}
-
-impl worker::Host for Program {
-    /// The requests bear the program's identifiers: see [`Session::dispatched`].
-    fn run(&mut self, batch: &[tg_sched_entry]) {
-        match self.run_many {
-            Some(run_many) if batch.len() > 1 => {
-                self.ids.clear();
-                self.ids.extend(batch.iter().map(|entry| entry.id as i64));
-                // SAFETY: the header's words: a function of this type, for any thread.
-                unsafe { run_many(self.ids.as_mut_ptr(), self.ids.len() as i32) };
-            }
-            _ => {
-                for entry in batch {
-                    // SAFETY: as above.
-                    unsafe { (self.run_one)(entry.id as i64) };
-                }
-            }
-        }
-    }
-
-    fn cancelled(&mut self, _requests: &[tg_sched_entry]) {
-        // AGIOS has no word for it.
-    }
 }
 
 /// Hands in a request.
@@ -192,9 +199,7 @@ pub unsafe extern "C" fn agios_add_request(
     queue_id: i32,
 ) -> bool {
     // SAFETY: the header's word on the name.
-    let result = unsafe { key(file_id, kind, len, offset) }
-        .and_then(|(key, name)| with(|instance| add(instance, key, name, identifier, queue_id)));
-    answer("agios_add_request", 0, result.map(|()| 0)) == 0
+    unsafe { add_request(file_id, kind, offset, len, identifier, queue_id, None) == 0 }
 }
 
 /// A request that was given to a callback has been performed.
@@ -206,8 +211,7 @@ pub unsafe extern "C" fn agios_release_request(
     offset: i64,
 ) -> bool {
     // SAFETY: the header's word on the name.
-    let result = unsafe { end(file_id, kind, len, offset, true) };
-    answer("agios_release_request", 0, result.map(|()| 0)) == 0
+    unsafe { end_request(file_id, kind, len, offset, true) }
 }
 
 /// A request that was not given to a callback yet is not wanted any more.
@@ -219,8 +223,7 @@ pub unsafe extern "C" fn agios_cancel_request(
     offset: i64,
 ) -> bool {
     // SAFETY: the header's word on the name.
-    let result = unsafe { end(file_id, kind, len, offset, false) };
-    answer("agios_cancel_request", 0, result.map(|()| 0)) == 0
+    unsafe { end_request(file_id, kind, len, offset, false) }
 }
 
 /// Gives what waits to the callbacks, and ends the thread.
@@ -326,7 +329,8 @@ pub unsafe extern "C" fn get_algorithm_from_string(name: *const c_char, index: *
         }
         // SAFETY: the header's words: a string and a place for a number.
         let name = unsafe { text_of("name", name) }?;
-        let number = ALGORITHMS.iter().position(|known| *known == name);
+        let named = config::algorithm(name);
+        let number = ALGORITHMS.iter().position(|known| Some(*known) == named);
         // SAFETY: as above.
         unsafe { index.write(number.unwrap_or(2) as c_int) };
         let unknown = || Failure::Options(format!("there is no algorithm \"{name}\""));

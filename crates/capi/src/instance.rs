@@ -13,8 +13,8 @@ pub(crate) trait Adapter: Any + Send {
     /// These requests go to the host; from here on they bear the names of the interface.
     fn dispatched(&mut self, batch: &mut [tg_sched_entry]);
 
-    /// These requests were cancelled by `stop`.
-    fn cancelled(&mut self, requests: &[tg_sched_entry]);
+    /// These requests were cancelled by `stop`; from here on they bear those names too.
+    fn cancelled(&mut self, requests: &mut [tg_sched_entry]);
 }
 
 /// A scheduler and its surroundings.

@@ -16,6 +16,23 @@ pub(super) const ALGORITHMS: [&str; 9] = [
     "MLF", "TO-agg", "SJF", "aIOLi", "TO", "SW", "NOOP", "TWINS", "WFQ",
 ];
 
+/// The names that algorithms had before 2019, and their names since.
+const OLD_ALGORITHMS: [(&str, &str); 3] = [
+    ("TW", "SW"),
+    ("EXCLUSIVE_TIME_WINDOW", "TWINS"),
+    ("no_AGIOS", "NOOP"),
+];
+
+/// The paths that settings had before 2019, and their names since.
+const OLD_SETTINGS: [(&str, &str); 3] = [
+    ("library_options.time_window_size", "SW_window"),
+    (
+        "library_options.exclusive_tw_window_duration",
+        "twins_window",
+    ),
+    ("user_info.max_trace_buffer_size", "max_trace_buffer_size"),
+];
+
 /// What a configuration file says. Fields have the names and units of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Config {
@@ -41,6 +58,8 @@ pub(super) struct Config {
     pub(super) queued_max: u64,
     /// Ours: batches that may be with the program at once.
     pub(super) depth: u64,
+    /// Settings of the file that mean nothing here, with their lines.
+    pub(super) without_effect: Vec<String>,
 }
 
 impl Default for Config {
@@ -59,12 +78,15 @@ impl Default for Config {
             predict: false,
             queued_max: 1 << 20,
             depth: 1 << 16,
+            without_effect: Vec::new(),
         }
     }
 }
 
-/// The name of AGIOS for an algorithm, if it has it.
+/// The name of AGIOS for an algorithm, if it has it, or has had it.
 pub(super) fn algorithm(name: &str) -> Option<&'static str> {
+    let old = OLD_ALGORITHMS.iter().find(|(old, _)| *old == name);
+    let name = old.map_or(name, |(_, new)| new);
     ALGORITHMS.into_iter().find(|known| *known == name)
 }
 
@@ -89,10 +111,14 @@ pub(super) fn read(path: Option<&Path>, queues: u32) -> Result<Config, String> {
 
 fn from_text(text: &str, path: &Path, queues: u32) -> Result<Config, String> {
     let settings = libconfig::parse(text).map_err(|error| format!("{}:{error}", path.display()))?;
-    let mut file = File { path, settings };
+    let mut file = File {
+        path,
+        settings,
+        without_effect: Vec::new(),
+    };
     let mut config = Config::default();
     let mut wfq_conf = None;
-    let mut ignored = 0;
+    let wfq_line = file.line_of("wfq_conf");
     file.flag("trace", &mut config.trace)?;
     file.flag("predict", &mut config.predict)?;
     file.text("trace_file_prefix", &mut config.trace_file_prefix)?;
@@ -116,14 +142,7 @@ fn from_text(text: &str, path: &Path, queues: u32) -> Result<Config, String> {
         file.number(name, into, min, max)?;
     }
     file.algorithm("default_algorithm", &mut config.default_algorithm)?;
-    // There is no algorithm that selects others, in the public AGIOS neither; these are for it.
-    file.algorithm("starting_algorithm", &mut "")?;
-    file.number("select_algorithm_min_reqnumber", &mut ignored, 0, int_max)?;
-    file.number("performance_values", &mut ignored, 0, int_max)?;
-    // Our thread is woken, and does not look again after a time.
-    file.number("waiting_time", &mut ignored, 0, int_max)?;
-    file.flag("enable_SW", &mut false)?;
-    file.period()?;
+    file.without_effect()?;
     file.optional_text("wfq_conf", &mut wfq_conf)?;
     if (config.trace || config.predict) && config.trace_file_prefix.is_empty() {
         return Err(format!(
@@ -139,7 +158,10 @@ fn from_text(text: &str, path: &Path, queues: u32) -> Result<Config, String> {
             ));
         };
         config.weights = weights(&from, queues)?;
+    } else if wfq_conf.is_some() {
+        file.is_without_effect("wfq_conf", wfq_line);
     }
+    config.without_effect = file.rest();
     Ok(config)
 }
 
@@ -175,11 +197,65 @@ fn weights(path: &Path, queues: u32) -> Result<Vec<u64>, String> {
 struct File<'a> {
     path: &'a Path,
     settings: BTreeMap<String, Setting>,
+    /// Settings that were understood and mean nothing: their lines and names.
+    without_effect: Vec<(u32, String)>,
 }
 
 impl File<'_> {
     fn setting(&mut self, name: &str) -> Option<Setting> {
-        self.settings.remove(&format!("library_options.{name}"))
+        let found = self.settings.remove(&format!("library_options.{name}"));
+        found.or_else(|| {
+            let old = OLD_SETTINGS.iter().find(|(_, new)| *new == name)?;
+            self.settings.remove(old.0)
+        })
+    }
+
+    fn line_of(&self, name: &str) -> u32 {
+        let setting = self.settings.get(&format!("library_options.{name}"));
+        setting.map_or(0, |setting| setting.line)
+    }
+
+    fn is_without_effect(&mut self, name: &str, line: u32) {
+        self.without_effect.push((line, name.to_string()));
+    }
+
+    /// Checks what AGIOS has and we do not need. There is no algorithm that selects others, in the
+    /// public AGIOS neither; and our thread is woken, and does not look again after a time.
+    fn without_effect(&mut self) -> Result<(), String> {
+        let (mut number, int_max) = (0, i32::MAX as u64);
+        for name in [
+            "starting_algorithm",
+            "select_algorithm_min_reqnumber",
+            "performance_values",
+            "waiting_time",
+            "enable_SW",
+            "select_algorithm_period",
+        ] {
+            let line = self.line_of(name);
+            if line == 0 {
+                continue;
+            }
+            match name {
+                "starting_algorithm" => self.algorithm(name, &mut "")?,
+                "enable_SW" => self.flag(name, &mut false)?,
+                "select_algorithm_period" => self.period()?,
+                _ => self.number(name, &mut number, 0, int_max)?,
+            }
+            self.is_without_effect(name, line);
+        }
+        Ok(())
+    }
+
+    /// All that means nothing, by line: what is known to, and what nobody has asked for.
+    fn rest(self) -> Vec<String> {
+        let mut all = self.without_effect;
+        all.extend(self.settings.into_iter().map(|(path, setting)| {
+            let name = path.strip_prefix("library_options.").unwrap_or(&path);
+            (setting.line, name.to_string())
+        }));
+        all.sort();
+        let named = |(line, name)| format!("{name} (line {line})");
+        all.into_iter().map(named).collect()
     }
 
     fn wrong<T>(&self, setting: &Setting, name: &str, expected: &str) -> Result<T, String> {
@@ -287,6 +363,47 @@ mod tests {
             (config.default_algorithm, config.sw_window),
             ("TO-agg", 250)
         );
+        assert_eq!(config.without_effect, ["unknown (line 2)"]);
+    }
+
+    #[test]
+    fn a_file_of_2018_is_understood() {
+        let text = "library_options: {
+            default_algorithm = \"TW\"
+            time_window_size = 250
+            waiting_time = 900000
+            exclusive_tw_window_duration = 2000
+            enable_TW = true
+            };
+            user_info: {
+            stripe_size = 32768;
+            max_trace_buffer_size = 32768;
+            };";
+        let config = from_text(text, Path::new("a.conf"), 2).unwrap();
+        assert_eq!(config.default_algorithm, "SW");
+        assert_eq!((config.sw_window, config.twins_window), (250, 2000));
+        assert_eq!(config.max_trace_buffer_size, 32768);
+        let without_effect = [
+            "waiting_time (line 4)",
+            "enable_TW (line 6)",
+            "user_info.stripe_size (line 9)",
+        ];
+        assert_eq!(config.without_effect, without_effect);
+        assert_eq!(algorithm("EXCLUSIVE_TIME_WINDOW"), Some("TWINS"));
+    }
+
+    #[test]
+    fn what_means_nothing_is_named_and_still_checked() {
+        let config =
+            from("starting_algorithm = \"SJF\"\nwfq_conf = \"/w\"\nperformance_values = 5")
+                .unwrap();
+        let without_effect = [
+            "starting_algorithm (line 2)",
+            "wfq_conf (line 3)",
+            "performance_values (line 4)",
+        ];
+        assert_eq!(config.without_effect, without_effect);
+        assert!(from("waiting_time = true").is_err());
     }
 
     #[test]

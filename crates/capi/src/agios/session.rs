@@ -1,15 +1,20 @@
-//! A request of a program of AGIOS on its way: added, dispatched, released or cancelled.
+//! A request of a program of AGIOS on its way: added, dispatched, released or cancelled; and what
+//! all of them were like.
 //!
 //! All of it happens under the lock of the scheduler, one lock for each call, and no other.
 
+use super::metrics::Metrics;
+use super::program::Own;
 use super::table::{Key, Table, file_number};
 use super::trace::Trace;
 use crate::abi::tg_sched_entry;
+use crate::call::answer;
+use crate::clock::clock_ns;
 use crate::failure::{Failure, fail};
 use crate::handles;
 use crate::instance::{Adapter, Instance};
 use std::any::Any;
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tidegate_sched::{AppId, Direction, FileId, Request, RequestId};
 
@@ -23,18 +28,41 @@ pub(crate) struct Session {
     queues: u32,
     table: Table,
     trace: Option<Trace>,
+    /// For the interfaces that tell them.
+    metrics: Option<Metrics>,
+    /// Every request must bring its own callback: there is none for all.
+    each: bool,
     /// `agios_exit` has begun.
     ends: bool,
 }
 
 impl Session {
-    /// Nothing is on its way. Requests are written down in `trace` if there is one.
-    pub(super) fn new(queues: u32, trace: Option<Trace>) -> Session {
+    /// Nothing is on its way. Requests are written down in `trace` if there is one, and counted
+    /// with `metrics`. With `each`, one without a callback of its own is refused.
+    pub(super) fn new(queues: u32, trace: Option<Trace>, metrics: bool, each: bool) -> Session {
         Session {
             queues,
             table: Table::new(),
             trace,
+            metrics: metrics.then(Metrics::default),
+            each,
             ends: false,
+        }
+    }
+
+    /// What requests were like since the last time.
+    pub(super) fn take_metrics(&mut self) -> Metrics {
+        self.metrics
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// The same as text, without an end to it.
+    pub(super) fn metrics_text(&self, algorithm: &str) -> String {
+        match &self.metrics {
+            Some(metrics) => metrics.to_text(algorithm),
+            None => Metrics::default().to_text(algorithm),
         }
     }
 
@@ -55,14 +83,20 @@ impl Adapter for Session {
     /// These requests go to the program; from here on they bear its identifiers.
     fn dispatched(&mut self, batch: &mut [tg_sched_entry]) {
         for entry in batch {
-            entry.id = self.table.dispatched(entry.id as u32) as u64;
+            let (id, own) = self.table.dispatched(entry.id as u32);
+            entry.id = id as u64;
+            own.put(entry);
         }
     }
 
     /// These requests were cancelled by `agios_exit`.
-    fn cancelled(&mut self, requests: &[tg_sched_entry]) {
+    fn cancelled(&mut self, requests: &mut [tg_sched_entry]) {
         for entry in requests {
-            self.table.remove_number(entry.id as u32);
+            let number = entry.id as u32;
+            let (id, own) = self.table.dispatched(number);
+            entry.id = id as u64;
+            own.put(entry);
+            self.table.remove_number(number);
         }
     }
 }
@@ -96,7 +130,7 @@ pub(super) fn session(instance: &mut Instance) -> Result<&mut Session, Box<Failu
 ///
 /// # Safety
 /// `file_id` is NULL or a string.
-pub(super) unsafe fn key<'a>(
+unsafe fn key<'a>(
     file_id: *const c_char,
     kind: i32,
     len: i64,
@@ -126,18 +160,63 @@ pub(super) unsafe fn key<'a>(
     Ok((key, name))
 }
 
-/// Adds a request.
+/// Hands in a request, perhaps with its own callback; 0 or the code of the failure.
+///
+/// # Safety
+/// As [`key`].
 #[inline(always)]
-pub(super) fn add(
+pub(super) unsafe fn add_request(
+    file_id: *const c_char,
+    kind: i32,
+    offset: i64,
+    len: i64,
+    identifier: i64,
+    queue_id: i32,
+    own: Option<Own>,
+) -> c_int {
+    // SAFETY: the caller's word.
+    let result = unsafe { key(file_id, kind, len, offset) }.and_then(|(key, name)| {
+        with(|instance| add(instance, key, name, identifier, queue_id, own))
+    });
+    answer("agios_add_request", 0, result.map(|()| 0))
+}
+
+/// Ends a request that was, or was not, dispatched; whether there is one.
+///
+/// # Safety
+/// As [`key`].
+#[inline(always)]
+pub(super) unsafe fn end_request(
+    file_id: *const c_char,
+    kind: i32,
+    len: i64,
+    offset: i64,
+    dispatched: bool,
+) -> bool {
+    let call = match dispatched {
+        true => "agios_release_request",
+        false => "agios_cancel_request",
+    };
+    // SAFETY: the caller's word.
+    let result = unsafe { end(file_id, kind, len, offset, dispatched) };
+    answer(call, 0, result.map(|()| 0)) == 0
+}
+
+#[inline(always)]
+fn add(
     instance: &mut Instance,
     key: Key,
     name: &[u8],
     identifier: i64,
     queue_id: i32,
+    own: Option<Own>,
 ) -> Result<(), Box<Failure>> {
     let agios = session(instance)?;
     if agios.ends {
         return fail(not_initialised());
+    }
+    if agios.each && own.is_none() {
+        return fail(Failure::Null("callback, and agios_init was given none,"));
     }
     let queue = queue_id as u32;
     if agios.queues > 0 && queue >= agios.queues {
@@ -146,7 +225,7 @@ pub(super) fn add(
             agios.queues - 1
         )));
     }
-    let number = agios.table.add(key, identifier);
+    let number = agios.table.add(key, identifier, own.unwrap_or_default());
     let direction = match key.write {
         true => Direction::Write,
         false => Direction::Read,
@@ -165,8 +244,13 @@ pub(super) fn add(
     let agios = session(instance)?;
     if submitted.is_err() {
         agios.table.remove_number(number);
-    } else if let Some(trace) = &mut agios.trace {
+        return submitted;
+    }
+    if let Some(trace) = &mut agios.trace {
         trace.arrived(name, key.write, key.offset, key.len);
+    }
+    if let Some(metrics) = &mut agios.metrics {
+        metrics.arrived(&key, clock_ns());
     }
     submitted
 }
@@ -176,7 +260,7 @@ pub(super) fn add(
 /// # Safety
 /// As [`key`].
 #[inline(always)]
-pub(super) unsafe fn end(
+unsafe fn end(
     file_id: *const c_char,
     kind: i32,
     len: i64,
@@ -198,7 +282,11 @@ pub(super) unsafe fn end(
                 instance.cancel(0, found.number.into())?;
             }
         }
-        session(instance)?.table.remove(found);
+        let agios = session(instance)?;
+        agios.table.remove(found);
+        if let Some(metrics) = agios.metrics.as_mut().filter(|_| dispatched) {
+            metrics.served(key.len);
+        }
         Ok(())
     })
 }

@@ -4,6 +4,7 @@
 //! A hash table whose chains run through the requests themselves: one place in memory to touch for
 //! each, and nothing to allocate once it has grown.
 
+use super::program::Own;
 use tidegate_sched::mix64;
 
 /// What a program says of a request.
@@ -29,6 +30,7 @@ const NONE: u32 = u32::MAX;
 struct Entry {
     key: Key,
     user_id: i64,
+    own: Own,
     /// The next of its chain, or the next free place.
     next: u32,
     dispatched: bool,
@@ -71,10 +73,11 @@ impl Table {
     }
 
     /// Adds a request; returns its number here.
-    pub(super) fn add(&mut self, key: Key, user_id: i64) -> u32 {
+    pub(super) fn add(&mut self, key: Key, user_id: i64, own: Own) -> u32 {
         let entry = Entry {
             key,
             user_id,
+            own,
             next: NONE,
             dispatched: false,
         };
@@ -98,10 +101,10 @@ impl Table {
     }
 
     /// The request goes to the program, which knows it as the number returned.
-    pub(super) fn dispatched(&mut self, number: u32) -> i64 {
+    pub(super) fn dispatched(&mut self, number: u32) -> (i64, Own) {
         let entry = &mut self.entries[number as usize];
         entry.dispatched = true;
-        entry.user_id
+        (entry.user_id, entry.own)
     }
 
     /// The first request of a key that was, or was not, dispatched.
@@ -217,23 +220,23 @@ mod tests {
     #[test]
     fn requests_that_are_alike_come_and_go_one_by_one() {
         let mut table = Table::new();
-        let [a, b, c] = [1, 2, 3].map(|id| table.add(KEY, id));
+        let [a, b, c] = [1, 2, 3].map(|id| table.add(KEY, id, Own::default()));
         let write = Key { write: true, ..KEY };
         assert_eq!(number(table.find(write, false)), None);
         assert_eq!(number(table.find(KEY, true)), None);
-        assert_eq!(table.dispatched(b), 2);
+        assert_eq!(table.dispatched(b).0, 2);
         assert_eq!(number(table.find(KEY, true)), Some(b));
         assert_eq!(number(table.find(KEY, false)), Some(a));
         table.remove_number(b);
         table.remove_number(c);
         assert_eq!(number(table.find(KEY, true)), None);
-        let d = table.add(KEY, 4);
+        let d = table.add(KEY, 4, Own::default());
         assert_eq!(d, c);
         table.remove(table.find(KEY, false).unwrap());
         assert_eq!(number(table.find(KEY, false)), Some(d));
         table.remove_number(d);
         assert_eq!(number(table.find(KEY, false)), None);
-        assert_ne!(table.add(KEY, a.into()), NONE);
+        assert_ne!(table.add(KEY, a.into(), Own::default()), NONE);
     }
 
     #[test]
@@ -244,11 +247,11 @@ mod tests {
             ..KEY
         };
         for number in 0..6000 {
-            table.add(key(number), number);
+            table.add(key(number), number, Own::default());
         }
         for number in 0..6000 {
             let found = table.find(key(number), false).unwrap();
-            assert_eq!(table.dispatched(found.number), number);
+            assert_eq!(table.dispatched(found.number).0, number);
             table.remove(table.find(key(number), true).unwrap());
         }
         assert!((0..3000).all(|number| table.find(key(number), true).is_none()));
