@@ -69,13 +69,12 @@ impl Unstable {
         self.keep(handle, all);
     }
 
-    /// The nodes that have unstable writes of the file.
+    /// The nodes that have unstable writes of the file. Earlier ones of its own may be counted as
+    /// anybody's, through other seats of the same node.
     pub(super) fn of(&self, handle: Handle) -> Vec<Dirt> {
         let mut all = self.listed(handle);
         for dirt in &self.anybody {
-            if !all.iter().any(|known| known.identity == dirt.identity) {
-                all.push(dirt.clone());
-            }
+            note(&mut all, dirt.identity, dirt.mark, &dirt.seats);
         }
         all
     }
@@ -216,6 +215,31 @@ mod tests {
         assert_eq!(unstable.of(file(u64::MAX)).len(), 1);
         unstable.settled(file(u64::MAX), &dirt[0], true);
         assert!(unstable.of(file(u64::MAX)).is_empty());
+    }
+
+    /// Its earlier writes are counted as anybody's, and may have gone through other seats.
+    #[test]
+    fn a_file_that_is_written_again_is_synced_wherever_it_was_written() {
+        let mut unstable = Unstable::default();
+        unstable.wrote(file(0), (7, 1), 3);
+        for inode in 1..=FILES_MAX as u64 {
+            unstable.wrote(file(inode), (7, 1), 0);
+        }
+        unstable.wrote(file(0), (7, 1), 5);
+        let [dirt] = &unstable.of(file(0))[..] else {
+            panic!("one node has writes")
+        };
+        let mut seats = dirt.seats.clone();
+        seats.sort_unstable();
+        assert_eq!(seats, [0, 3, 5]);
+        // A write that comes during the fsync is not settled by it.
+        let asked = dirt.clone();
+        unstable.wrote(file(0), (7, 1), 5);
+        unstable.settled(file(0), &asked, false);
+        assert!(unstable.files.contains_key(&file(0)));
+        let asked = unstable.of(file(0)).remove(0);
+        unstable.settled(file(0), &asked, false);
+        assert!(!unstable.files.contains_key(&file(0)));
     }
 
     /// Also where seats have large numbers, or several nodes have written.
