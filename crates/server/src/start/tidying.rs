@@ -1,11 +1,12 @@
-//! The thread that lets go of files which are not used: of those that other forwarders have removed
-//! at once, of others after a while.
+//! The threads that let go of files which are not used: of those that other forwarders have removed
+//! at once, of others after a while. They are two because the other files may have to be written
+//! back first, which takes as long as the back end likes.
 
 use crate::storage::PosixFiles;
 use crate::thread_rights::{Work, keep_for};
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::Duration;
 use tracing::warn;
 
 /// How often a part of the known files is looked at.
@@ -21,54 +22,63 @@ const REMOVED_PAUSE: Duration = Duration::from_millis(5);
 /// How long a forwarder that stops waits until its idle files are closed.
 const TIDY_END_MAX: Duration = Duration::from_secs(1);
 
-/// The running thread.
+/// The running threads.
 pub(super) struct Tidying {
     files: PosixFiles,
+    tidy: Running,
+    removed: Running,
+}
+
+struct Running {
     /// Dropped when the thread is to end.
     end: Sender<()>,
     /// Ends with the thread.
-    tidied: Receiver<()>,
+    ended: Receiver<()>,
 }
 
 impl Tidying {
     pub(super) fn start(files: PosixFiles) -> io::Result<Tidying> {
-        let (end, ended) = channel::<()>();
-        let (tidy, tidied) = channel::<()>();
-        let its = files.clone();
-        let thread = std::thread::Builder::new().name("tidy".to_string());
-        thread.spawn(move || {
-            keep_for(Work::OwnFiles);
-            let _tidy: Sender<()> = tidy;
-            run(&its, &ended);
-        })?;
-        Ok(Tidying { files, end, tidied })
+        Ok(Tidying {
+            tidy: Running::start("tidy", &files, tidy)?,
+            removed: Running::start("removed", &files, let_go_of_removed)?,
+            files,
+        })
     }
 
-    /// Ends the thread, unless it waits for a back end that never answers. Then it ends with the
+    /// Ends the threads, unless one waits for a back end that never answers. Then it ends with the
     /// process.
     pub(super) fn end(self) {
-        drop(self.end);
+        let Running { end, ended } = self.removed;
+        drop((end, self.tidy.end));
         self.files.end_wait();
-        let _ = self.tidied.recv_timeout(TIDY_END_MAX);
+        for ended in [ended, self.tidy.ended] {
+            let _ = ended.recv_timeout(TIDY_END_MAX);
+        }
     }
 }
 
-fn run(files: &PosixFiles, ended: &Receiver<()>) {
+impl Running {
+    fn start(
+        name: &str,
+        files: &PosixFiles,
+        run: fn(&PosixFiles, &Receiver<()>),
+    ) -> io::Result<Running> {
+        let (end, its_end) = channel::<()>();
+        let (its_ended, ended) = channel::<()>();
+        let files = files.clone();
+        let thread = std::thread::Builder::new().name(name.to_string());
+        thread.spawn(move || {
+            keep_for(Work::OwnFiles);
+            let _ended: Sender<()> = its_ended;
+            run(&files, &its_end);
+        })?;
+        Ok(Running { end, ended })
+    }
+}
+
+fn tidy(files: &PosixFiles, end: &Receiver<()>) {
     let mut rounds = 0;
-    let mut next = Instant::now() + TIDY_EVERY;
-    loop {
-        let told = files.told_of_removals();
-        if ended.try_recv() == Err(TryRecvError::Disconnected) {
-            return;
-        }
-        files.let_go_of_removed();
-        let left = next.saturating_duration_since(Instant::now());
-        if !left.is_zero() {
-            files.wait_for_removals(told, left);
-            std::thread::sleep(REMOVED_PAUSE);
-            continue;
-        }
-        next = Instant::now() + TIDY_EVERY;
+    while end.recv_timeout(TIDY_EVERY) == Err(RecvTimeoutError::Timeout) {
         files.look_at_hidden();
         files.tidy();
         rounds += 1;
@@ -77,5 +87,17 @@ fn run(files: &PosixFiles, ended: &Receiver<()>) {
         {
             warn!(%error, "files without a name stay until the next time");
         }
+    }
+}
+
+fn let_go_of_removed(files: &PosixFiles, end: &Receiver<()>) {
+    loop {
+        let told = files.told_of_removals();
+        if end.try_recv() == Err(TryRecvError::Disconnected) {
+            return;
+        }
+        files.let_go_of_removed();
+        files.wait_for_removals(told, TIDY_EVERY);
+        std::thread::sleep(REMOVED_PAUSE);
     }
 }

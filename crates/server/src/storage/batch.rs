@@ -203,12 +203,11 @@ fn call_by(
             files.write_as(route.writer)?;
         }
         // Earlier steps may have hung: another call of the job, opening the file, waiting for the
-        // gate.
-        let pieces = match route.allowed(parts) {
-            0 => return Err(Access::NotHeld),
-            allowed => &pieces[..allowed],
+        // gate or for room.
+        let write = || match route.allowed(parts) {
+            0 => Err(Access::NotHeld),
+            allowed => call(fd, direction, offset, &pieces[..allowed], within).map_err(no),
         };
-        let write = || call(fd, direction, offset, pieces, within).map_err(no);
         let written = match &route.files {
             Some((files, _)) => files.with_space(write),
             None => write(),

@@ -26,6 +26,7 @@ mod parking;
 mod place;
 mod reach;
 mod removals;
+mod ring_memory;
 mod stamps;
 mod sys;
 mod untold;

@@ -161,6 +161,14 @@ pub(super) struct Export {
     widening: Mutex<()>,
 }
 
+/// A name of the export that no other one on this node has, for this user.
+fn name_on_node(root: &Statx, hidden: Handle) -> String {
+    let user = rustix::process::geteuid().as_raw();
+    let (major, minor) = (root.stx_dev_major, root.stx_dev_minor);
+    let Handle { inode, birth } = hidden;
+    format!("{user}-{major:x}:{minor:x}-{inode:x}-{birth:x}")
+}
+
 impl Export {
     /// Opens the directory and makes the hidden folder in it.
     pub(super) fn open(dir: &Path, options: &ExportOptions) -> Result<Export, ExportError> {
@@ -185,7 +193,7 @@ impl Export {
         let stamps = Stamps::measure(hidden.as_fd()).map_err(at_hidden)?;
         let removals = Arc::new(match options.apart {
             Some(_) => Removals::default(),
-            None => Removals::open(hidden.as_fd()),
+            None => Removals::open(&name_on_node(&stat, hidden_handle)),
         });
         let apart = options.apart.clone();
         let opens = Opens::open(hidden.as_fd(), options.layout, apart, removals.clone())

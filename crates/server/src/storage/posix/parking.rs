@@ -144,25 +144,17 @@ impl Export {
     }
 
     /// Runs a call that takes room. If there is none and forwarders of this node have removed files
-    /// lately, waits until they have let go of them.
+    /// since a call last waited in vain, waits until they have let go of them.
     pub(super) fn with_space<T>(&self, mut call: impl FnMut() -> Done<T>) -> Done<T> {
-        let mut result = call();
+        let result = call();
         if !is_full(&result) {
             return result;
         }
-        let Some(noted) = self.removals.news() else {
-            return result;
-        };
-        for pause in SPACE_PAUSES_MS {
+        let again = self.removals.wait_for_room(|| {
             self.let_go_of_removed();
-            std::thread::sleep(Duration::from_millis(pause));
-            result = call();
-            if !is_full(&result) {
-                return result;
-            }
-        }
-        self.removals.waited(noted);
-        result
+            Some(call()).filter(|result| !is_full(result))
+        });
+        again.unwrap_or(result)
     }
 
     /// Registers a file as no longer open.
@@ -382,10 +374,6 @@ impl Syncs {
         self.0 <= Syncs::MAX
     }
 }
-
-/// How long a call that finds no room waits before each new try: other forwarders are waked when a
-/// file is removed, and let go of it within milliseconds.
-const SPACE_PAUSES_MS: [u64; 5] = [0, 2, 10, 30, 60];
 
 /// Whether the call has failed for want of room, or of the user's part of it.
 fn is_full<T>(result: &Done<T>) -> bool {

@@ -1,20 +1,18 @@
 //! Tells the other forwarders of the node which files have lost their last name, so that they close
 //! what they have open of them and the room is free at once.
 //!
-//! The notes are a ring in a file that all these forwarders map. A note is three words: its number,
-//! which is stored last, and the handle. Who finds another number than the one that is due has
-//! missed notes, and looks at all files that it knows. Forwarders on other nodes get no notes: they
-//! find removed files when they tidy.
+//! The notes are a ring in shared memory of the node (`ring_memory.rs`). A note is three words: its
+//! number, which is stored last, and the handle. Who finds another number than the one that is due
+//! has missed notes, and looks at all files that it knows. Forwarders on other nodes get no notes:
+//! they find removed files when they tidy.
 
-use super::hidden::open_hidden_file;
+use super::ring_memory::RingMemory;
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::ptr::NonNull;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidegate_wire::Handle;
 
 /// How many notes the ring holds.
@@ -26,9 +24,18 @@ const NOTE_WORDS: usize = 3;
 /// The words before the first note: how many notes there were ever, the bell, and unused ones.
 const HEADER_WORDS: usize = 8;
 
-/// The size of the file in bytes; whole pages.
-const BYTES: usize =
-    ((HEADER_WORDS + NOTES as usize * NOTE_WORDS) * size_of::<u64>()).next_multiple_of(4096);
+/// The words of the ring.
+const WORDS: usize = HEADER_WORDS + NOTES as usize * NOTE_WORDS;
+
+/// How long a call that finds no room waits before each new try: other forwarders are waked when a
+/// file is removed, and let go of it within milliseconds.
+const PAUSES_MS: [u64; 5] = [0, 2, 10, 30, 60];
+
+/// So long calls may wait for room one after another, and for a tenth of the time in the long run:
+/// a call that waits keeps its thread from the work of others, and there may be none of what is
+/// removed all the time for somebody who is over a quota.
+const WAITS_MAX: Duration = Duration::from_secs(1);
+const WAITS_SHARE: u32 = 10;
 
 /// What was noted since the last look.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,25 +54,47 @@ pub(super) struct Removals {
     bell: AtomicU32,
     /// How many notes this forwarder has taken.
     taken: Mutex<u64>,
-    /// How many notes there were when a call last waited for room, in vain.
-    waited: AtomicU64,
+    /// Held by the one call that waits for room.
+    waits: Mutex<Waits>,
+}
+
+/// How calls have waited for room.
+#[derive(Default)]
+struct Waits {
+    /// How many notes there were when a call last waited in vain.
+    in_vain: u64,
+    /// How long calls have waited lately, and when that was so.
+    spent: Duration,
+    at: Option<Instant>,
 }
 
 impl Removals {
-    /// Maps the file of notes. Without room for it there are no notes.
-    pub(super) fn open(hidden: BorrowedFd<'_>) -> Removals {
-        match Ring::map(hidden) {
-            Ok(ring) => {
+    /// Shares the notes of the forwarders of this node whose export has this name.
+    pub(super) fn open(export: &str) -> Removals {
+        Removals::share(Path::new("/dev/shm"), &format!("tidegate-removed-{export}"))
+    }
+
+    fn share(folder: &Path, name: &str) -> Removals {
+        match RingMemory::share(folder, name, WORDS) {
+            Ok(memory) => {
+                let ring = Ring { memory };
                 let noted = ring.noted().load(Ordering::Acquire);
                 Removals {
                     ring: Some(ring),
                     taken: Mutex::new(noted),
-                    waited: AtomicU64::new(noted),
+                    waits: Mutex::new(Waits {
+                        in_vain: noted,
+                        ..Waits::default()
+                    }),
                     ..Removals::default()
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "the room of removed files is free only after a while");
+                tracing::warn!(
+                    %error,
+                    memory = %folder.join(name).display(),
+                    "the room of files that other forwarders remove is free only after a while"
+                );
                 Removals::default()
             }
         }
@@ -116,15 +145,29 @@ impl Removals {
         files.map_or(Removed::Any, Removed::Files)
     }
 
-    /// How many notes there are, if there were others since a call last waited in vain.
-    pub(super) fn news(&self) -> Option<u64> {
-        let noted = self.ring.as_ref()?.noted().load(Ordering::Acquire);
-        (noted != self.waited.load(Ordering::Relaxed)).then_some(noted)
-    }
-
-    /// Notes that a call has waited in vain for what these notes free.
-    pub(super) fn waited(&self, noted: u64) {
-        self.waited.store(noted, Ordering::Relaxed);
+    /// Has a call wait for the room of removed files, of which there were others since a call last
+    /// waited in vain. Calls `again` until it finds room; None if it does not. One call waits at a
+    /// time.
+    pub(super) fn wait_for_room<T>(&self, mut again: impl FnMut() -> Option<T>) -> Option<T> {
+        let ring = self.ring.as_ref()?;
+        let mut waits = self.waits.try_lock().ok()?;
+        let noted = ring.noted().load(Ordering::Acquire);
+        let (now, in_vain) = (Instant::now(), waits.in_vain);
+        let since = waits.at.map_or(Duration::ZERO, |at| now.duration_since(at));
+        let spent = waits.spent.saturating_sub(since / WAITS_SHARE);
+        if noted == in_vain || spent >= WAITS_MAX {
+            return None;
+        }
+        let found = PAUSES_MS.into_iter().find_map(|pause| {
+            std::thread::sleep(Duration::from_millis(pause));
+            again()
+        });
+        *waits = Waits {
+            in_vain: found.as_ref().map_or(noted, |_| in_vain),
+            spent: spent + now.elapsed(),
+            at: Some(Instant::now()),
+        };
+        found
     }
 
     fn bell(&self) -> &AtomicU32 {
@@ -135,32 +178,14 @@ impl Removals {
     }
 }
 
-/// The mapped file.
+/// The notes in shared memory.
 struct Ring {
-    start: NonNull<AtomicU64>,
+    memory: RingMemory,
 }
 
-// SAFETY: the memory is mapped for the life of the value and only accessed through atomics.
-unsafe impl Send for Ring {}
-// SAFETY: as above.
-unsafe impl Sync for Ring {}
-
 impl Ring {
-    fn map(hidden: BorrowedFd<'_>) -> io::Result<Ring> {
-        use rustix::mm::{MapFlags, ProtFlags, mmap};
-        let file = open_hidden_file(hidden, "removed")?;
-        allocate(&file)?;
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: the kernel chooses the place, so no existing memory is touched.
-        let start = unsafe { mmap(std::ptr::null_mut(), BYTES, prot, flags, &file, 0)? };
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Ring { start })
-    }
-
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: so many bytes are mapped and have blocks in the file, which no forwarder makes
-        // shorter; everyone accesses them through atomics.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), BYTES / size_of::<u64>()) }
+        self.memory.words()
     }
 
     fn noted(&self) -> &AtomicU64 {
@@ -199,50 +224,23 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made with this size, and nothing refers to it any more.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), BYTES) };
-    }
-}
-
-/// Gives the file its blocks: a store into a mapped hole raises SIGBUS if the back end is full.
-fn allocate(file: impl AsFd) -> io::Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
-    let flags = FallocateFlags::empty();
-    match rustix::io::retry_on_intr(|| fallocate(&file, flags, 0, BYTES as u64)) {
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
-        done => return Ok(done?),
-    }
-    let has = rustix::fs::fstat(&file)?.st_size;
-    match usize::try_from(has).is_ok_and(|has| has >= BYTES) {
-        true => Ok(()),
-        false => rustix::io::pwrite(&file, &vec![0; BYTES], 0)
-            .map(drop)
-            .map_err(Into::into),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::scratch::Scratch;
 
     fn file(inode: u64) -> Handle {
         Handle { inode, birth: 9 }
     }
 
-    fn two(name: &str) -> (Scratch, Removals, Removals) {
-        let scratch = Scratch::new(name);
-        let dir = std::fs::File::open(scratch.path()).expect("just made");
-        let open = || Removals::open(dir.as_fd());
-        let (one, other) = (open(), open());
-        (scratch, one, other)
+    fn two(name: &str) -> (Removals, Removals) {
+        let name = format!("test-{name}-{}", std::process::id());
+        let open = || Removals::open(&name);
+        (open(), open())
     }
 
     #[test]
     fn each_forwarder_gets_each_note_once() {
-        let (_scratch, one, other) = two("removals");
+        let (one, other) = two("removals");
         let rung = other.rung();
         one.note(file(5));
         one.note(file(6));
@@ -252,14 +250,38 @@ mod tests {
             assert_eq!(removals.take(), Removed::Files(vec![file(5), file(6)]));
             assert_eq!(removals.take(), Removed::Files(Vec::new()));
         }
-        assert_eq!(other.news(), Some(2));
-        other.waited(2);
-        assert_eq!(other.news(), None);
+    }
+
+    #[test]
+    fn a_call_waits_for_room_where_files_were_removed() {
+        let (one, other) = two("room");
+        let wait = |room_at: usize| {
+            let mut tries = 0;
+            let found = other.wait_for_room(|| {
+                tries += 1;
+                (tries == room_at).then_some(())
+            });
+            (found.is_some(), tries)
+        };
+        assert_eq!(wait(1), (false, 0), "nothing was removed");
+        one.note(file(5));
+        assert_eq!(wait(2), (true, 2));
+        assert_eq!(wait(9), (false, 5));
+        assert_eq!(wait(1), (false, 0), "one has waited for it in vain");
+        one.note(file(6));
+        let held = other.waits.lock().expect("free");
+        assert_eq!(wait(1), (false, 0), "another one waits");
+        drop(held);
+        let spend = |spent| other.waits.lock().expect("free").spent = spent;
+        spend(WAITS_MAX + Duration::from_secs(60));
+        assert_eq!(wait(1), (false, 0), "calls have waited for long");
+        spend(Duration::ZERO);
+        assert_eq!(wait(1), (true, 1));
     }
 
     #[test]
     fn who_misses_notes_looks_at_all() {
-        let (_scratch, one, other) = two("removals-missed");
+        let (one, other) = two("removals-missed");
         (0..=NOTES).for_each(|inode| one.note(file(inode)));
         assert_eq!(other.take(), Removed::Any);
         // One that is begun and not yet there.
@@ -275,7 +297,7 @@ mod tests {
         let removals = Removals::default();
         removals.note(file(1));
         assert_eq!(removals.take(), Removed::Files(Vec::new()));
-        assert_eq!(removals.news(), None);
+        assert_eq!(removals.wait_for_room(|| Some(())), None);
         let rung = removals.rung();
         removals.ring_bell();
         removals.wait(rung, Duration::from_secs(600));

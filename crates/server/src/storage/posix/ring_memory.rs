@@ -1,0 +1,159 @@
+//! Memory that the forwarders of one user on a node share, by a name. It is never in a file of the
+//! back end: a store into a mapped file there ends the process where the back end is full, or gone.
+//!
+//! It lies in a tmpfs and has all its pages from the start. The last of these forwarders that ends
+//! in order takes the name away; one that was killed leaves the name to the next.
+
+use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fallocate, flock, fstat,
+    fstatfs, open, openat, statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+/// The number by which the kernel names a tmpfs.
+const TMPFS: i64 = 0x0102_1994;
+
+/// How often the name is looked up while others that end take it away.
+const TRIES: usize = 100;
+
+pub(super) struct RingMemory {
+    start: NonNull<AtomicU64>,
+    words: usize,
+    folder: OwnedFd,
+    name: String,
+    /// Locked shared for as long as the memory is used.
+    file: OwnedFd,
+}
+
+// SAFETY: the memory is mapped for the life of the value and only accessed through atomics.
+unsafe impl Send for RingMemory {}
+// SAFETY: as above.
+unsafe impl Sync for RingMemory {}
+
+impl RingMemory {
+    /// Maps so many words of the memory that has this name in this folder; new ones are 0. Fails if
+    /// the folder is no tmpfs, if the name is that of another user's file or of something else, and
+    /// if there is no room.
+    pub(super) fn share(folder: &Path, name: &str, words: usize) -> io::Result<RingMemory> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open(folder, flags, Mode::empty())?;
+        if fstatfs(&folder)?.f_type as i64 != TMPFS {
+            return Err(io::Error::other("the folder is no tmpfs"));
+        }
+        for _ in 0..TRIES {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = openat(
+                &folder,
+                name,
+                flags | OFlags::NONBLOCK,
+                Mode::RUSR | Mode::WUSR,
+            )?;
+            flock(&file, FlockOperation::LockShared)?;
+            let found = fstat(&file)?;
+            check(&found)?;
+            // Another one may have taken the name away before this one had the lock.
+            match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(named) if (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino) => {}
+                Ok(_) | Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let bytes = words * size_of::<u64>();
+            fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+            let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+            // SAFETY: the kernel chooses the place, so no existing memory is touched.
+            let start = unsafe { mmap(std::ptr::null_mut(), bytes, prot, flags, &file, 0)? };
+            return Ok(RingMemory {
+                start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+                words,
+                folder,
+                name: name.to_string(),
+                file,
+            });
+        }
+        Err(io::Error::other("its name comes and goes"))
+    }
+
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: so many words are mapped and have pages, which no forwarder takes away; everyone
+        // accesses them through atomics.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+/// Whether it is a file that only this user can have changed.
+fn check(found: &Stat) -> io::Result<()> {
+    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    let is_own = found.st_uid == rustix::process::geteuid().as_raw() && found.st_mode & 0o077 == 0;
+    match is_file && is_own && found.st_nlink <= 1 {
+        true => Ok(()),
+        false => Err(io::Error::other("it is not this user's alone")),
+    }
+}
+
+impl Drop for RingMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this size, and nothing refers to it any more.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.words * size_of::<u64>()) };
+        // Others have the lock too while they use it. One that is just looking finds the name gone
+        // when it has the lock, and makes it anew.
+        if flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = unlinkat(&self.folder, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
+    use std::sync::atomic::Ordering;
+
+    fn place(name: &str) -> (PathBuf, String) {
+        let name = format!("tidegate-test-memory-{name}-{}", std::process::id());
+        (PathBuf::from("/dev/shm"), name)
+    }
+
+    #[test]
+    fn all_see_the_same_words_and_the_last_takes_the_name_away() {
+        let (folder, name) = place("words");
+        let one = RingMemory::share(&folder, &name, 1000).expect("there is a tmpfs");
+        let other = RingMemory::share(&folder, &name, 1000).expect("it is there");
+        assert_eq!(other.words().len(), 1000);
+        one.words()[999].store(7, Ordering::Relaxed);
+        assert_eq!(other.words()[999].load(Ordering::Relaxed), 7);
+        drop(one);
+        assert!(folder.join(&name).exists());
+        drop(other);
+        assert!(!folder.join(&name).exists());
+        let new = RingMemory::share(&folder, &name, 1000).expect("made anew");
+        assert_eq!(new.words()[999].load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_others_could_change_is_not_shared() {
+        let (folder, name) = place("refused");
+        let path = folder.join(&name);
+        let share = || RingMemory::share(&folder, &name, 1000).map(drop).is_ok();
+        std::fs::write(&path, "").expect("room");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o620)).expect("own");
+        assert!(!share(), "its group may write");
+        std::fs::remove_file(&path).expect("own");
+        symlink("/dev/null", &path).expect("room");
+        assert!(!share(), "a link");
+        std::fs::remove_file(&path).expect("own");
+        std::fs::create_dir(&path).expect("room");
+        assert!(!share(), "a folder");
+        std::fs::remove_dir(&path).expect("own");
+        assert!(share());
+        let disk = std::env::current_dir().expect("there is one");
+        assert!(RingMemory::share(&disk, &name, 1000).is_err(), "no tmpfs");
+        assert!(!disk.join(&name).exists());
+    }
+}
