@@ -111,8 +111,12 @@ check "DESTDIR goes before PREFIX" make --silent install PREFIX=/opt/x DESTDIR="
 check "pkg-config files name PREFIX alone" grep -qx 'prefix=/opt/x' "$WORK/root/opt/x/lib/pkgconfig/agios.pc"
 check "uninstall" make --silent uninstall PREFIX=/opt/x DESTDIR="$WORK/root"
 check "nothing is left" test -z "$(find "$WORK/root" ! -type d)"
-mkdir -p "$WORK/other/lib"; echo > "$WORK/other/lib/libagios.so"
-mkdir -p "$WORK/third/include"; echo > "$WORK/third/include/agios.h"
-check "another agios.h is not replaced" not make --silent install PREFIX="$WORK/third" 2> /dev/null
-check "another libagios.so is not replaced" not make --silent install PREFIX="$WORK/other" 2> /dev/null
+for file in lib/libagios.so include/agios.h; do
+  other="$WORK/other/$file"; mkdir -p "${other%/*}"; echo theirs > "$other"
+  check "beside another $file all but AGIOS's interface is installed" make --silent install PREFIX="$WORK/other" 2> /dev/null
+  check "the other libraries are there" test -e "$WORK/other/lib/libtidegate_client.so" -a ! -e "$WORK/other/lib/libagios.a"
+  check "uninstall" make --silent uninstall PREFIX="$WORK/other"
+  check "another $file stays alone" test "$(find "$WORK/other" ! -type d)" = "$other" -a "$(cat "$other")" = theirs
+  rm "$other"
+done
 verdict

@@ -1,4 +1,4 @@
-/* The numbers and names of AGIOS's algorithms, for programs that use them: its own test does. */
+/* The numbers and names of AGIOS's algorithms, by Tidegate. AGIOS's own test uses them. */
 #pragma once
 
 #include <stdbool.h>
