@@ -168,7 +168,8 @@ void agios_exit(void);
 /* The rest is not in AGIOS. */
 
 /* Inside of a callback: 0, or ECANCELED if agios_exit drops the request, which must then neither be
- * performed nor released. */
+ * performed nor released. A program that does not ask performs it beside the request that it
+ * overlaps. */
 int agios_callback_error(void);
 
 /* Changes the algorithm while requests wait; none is lost. */
