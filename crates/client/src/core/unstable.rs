@@ -1,7 +1,8 @@
 //! Which nodes have written bytes in memory that no fsync has made stable yet, by file.
 //!
 //! A program may write many files and sync none, so what is kept of a file is small: one node and
-//! the first seats take 24 bytes.
+//! the first 32 seats take 24 bytes. Other seats, several nodes, and a node that has no number take
+//! some 100 bytes more.
 
 use crate::wire::Handle;
 use std::collections::BTreeMap;
@@ -10,7 +11,8 @@ use std::collections::BTreeMap;
 /// anybody's, and each fsync asks their node too.
 const FILES_MAX: usize = 65_536;
 
-/// Largest number of nodes that have a number. The writes of others take more bytes.
+/// Largest number of nodes that have a number: those whose writes were not synced since a moment at
+/// which all were. The writes of others take more bytes.
 const NODES_MAX: usize = 256;
 
 /// How many seats a set of bits has.
@@ -123,6 +125,9 @@ impl Unstable {
     fn keep(&mut self, handle: Handle, all: Vec<Dirt>) {
         if all.is_empty() {
             self.files.remove(&handle);
+            if self.files.is_empty() {
+                self.nodes.clear();
+            }
             return;
         }
         let dirty = match self.as_one(&all) {
@@ -283,5 +288,14 @@ mod tests {
         }
         assert_eq!(unstable.nodes.len(), NODES_MAX);
         assert_eq!(unstable.of(file(2999))[0].identity, (7, 999));
+        // Where all is stable, later boots of nodes have numbers again.
+        for inode in 0..3000 {
+            for dirt in unstable.of(file(inode)) {
+                unstable.settled(file(inode), &dirt, false);
+            }
+        }
+        unstable.wrote(file(1), (7, 1000), 0);
+        assert!(matches!(unstable.files[&file(1)], Dirty::One { .. }));
+        assert_eq!(unstable.nodes, [(7, 1000)]);
     }
 }
