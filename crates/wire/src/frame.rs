@@ -51,7 +51,7 @@ pub const HEAD_MAX: usize = HEADER_LEN + BODY_MAX;
 /// up the reply's seat.
 pub const NOTICE: u64 = 0;
 /// The version of the frame that this code speaks.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 const MAGIC: [u8; 4] = *b"TGW1";
 

@@ -83,7 +83,7 @@ fn hints() -> Hints {
 
 fn hello() -> Hello {
     Hello {
-        version: 5,
+        version: 6,
         client: 99,
         incarnation: 1,
         joins: false,
@@ -254,7 +254,7 @@ fn requests() -> Vec<(&'static str, Request)> {
 
 fn hello_reply() -> HelloReply {
     HelloReply {
-        version: 5,
+        version: 6,
         forwarder: 1,
         seats: 4,
         stripe: 1 << 20,
