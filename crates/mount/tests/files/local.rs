@@ -201,6 +201,7 @@ impl Local {
                     RenameMode::Replace => RenameFlags::empty(),
                     RenameMode::NoReplace => RenameFlags::NOREPLACE,
                     RenameMode::Exchange => RenameFlags::EXCHANGE,
+                    RenameMode::Whiteout => RenameFlags::WHITEOUT,
                 };
                 let (from, to) = (self.file(parent)?, self.file(new_parent)?);
                 linux::renameat_with(from, &*name, to, &*new_name, flags)?;
