@@ -92,8 +92,11 @@ unsafe fn sorted(
     if count == 0 {
         return Ok(Vec::new());
     }
-    if pieces.is_null() || count > PIECES_MAX {
-        return Err(Failure::invalid("the list is NULL or too long"));
+    if pieces.is_null() {
+        return Err(Failure::invalid("the list is NULL"));
+    }
+    if count > PIECES_MAX {
+        return Err(Failure::invalid("the list has too many pieces"));
     }
     // SAFETY: not NULL, so it holds that many.
     let pieces = unsafe { std::slice::from_raw_parts(pieces, count) };
