@@ -242,7 +242,7 @@ pub extern "C" fn agios_exit() {
             if !matches!(*drained, Failure::Timeout(_)) {
                 return Err(drained);
             }
-            eprintln!("agios: agios_exit cancels what waits: {drained}");
+            eprintln!("agios: agios_exit drops what waits: {drained}");
             worker::stop(handle, TG_SCHED_CANCEL, EXIT_NS_MAX)
         });
         if let Err(failure) = stopped {

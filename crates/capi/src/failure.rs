@@ -5,6 +5,9 @@ use std::ffi::{CString, c_char, c_int};
 use std::fmt;
 use tidegate_sched::Rejected;
 
+/// The queue is full.
+pub(crate) const TG_SCHED_E_FULL: c_int = -4;
+
 /// Why a call was refused. Codes are part of the ABI.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
@@ -58,7 +61,7 @@ impl Failure {
             | Failure::Direction(_)
             | Failure::Flags(_) => -2,
             Failure::Options(_) => -3,
-            Failure::Rejected(Rejected::QueueFull) => -4,
+            Failure::Rejected(Rejected::QueueFull) => TG_SCHED_E_FULL,
             Failure::Rejected(Rejected::IdInUse(_)) => -5,
             Failure::Rejected(Rejected::UnknownId(_)) => -6,
             Failure::Rejected(Rejected::NotRunning(_)) => -7,

@@ -5,12 +5,9 @@ use super::program::{Callbacks, RunManyInt, RunManyWide, RunOneInt, RunOneWide};
 use super::session::{add_request, end_request, session, with};
 use super::{Start, algorithm_name, start};
 use crate::call::{answer, text_of};
-use crate::failure::Failure;
+use crate::failure::{Failure, TG_SCHED_E_FULL};
 use std::ffi::{c_char, c_int};
 use std::sync::Once;
-
-/// What a full queue is to the scheduler's own interface.
-const TG_SCHED_E_FULL: c_int = -4;
 
 /// `struct client` of the header. What its functions take depends on the size that
 /// `agios_2018_init` is told.
