@@ -54,14 +54,14 @@ def works(installed, addresses, environment):
 
 
 def test_with_what_pkg_config_says(installed, addresses):
-    environment = compiled(installed, "x.c $(pkg-config --cflags --libs tidegate-client)")
+    environment = compiled(installed, "x.c $(pkg-config --cflags --libs tidegate_client)")
     assert "libtidegate_client.so.0" in run("objdump", "-p", installed / "x").stdout
     works(installed, addresses, environment)
 
 
 def test_with_the_archive(installed, addresses):
-    environment = compiled(installed, "x.c $(pkg-config --cflags tidegate-client) stage/lib/libtidegate_client.a "
-                           "$(pkg-config --static --libs-only-l tidegate-client | sed s/-ltidegate_client//)")
+    environment = compiled(installed, "x.c $(pkg-config --cflags tidegate_client) stage/lib/libtidegate_client.a "
+                           "$(pkg-config --static --libs-only-l tidegate_client | sed s/-ltidegate_client//)")
     assert "libtidegate_client" not in run("objdump", "-p", installed / "x").stdout
     works(installed, addresses, environment)
 
@@ -69,7 +69,7 @@ def test_with_the_archive(installed, addresses):
 def test_cxx_takes_the_header(installed):
     installed.file("x.cpp", "#include <tidegate.h>\nint main() { return *tidegate_version() == 0; }\n")
     environment = os.environ | {"PKG_CONFIG_PATH": str(installed / "stage/lib/pkgconfig")}
-    run("sh", "-euc", "c++ -Wall -Wextra -Werror x.cpp $(pkg-config --cflags --libs tidegate-client) -o y",
+    run("sh", "-euc", "c++ -Wall -Wextra -Werror x.cpp $(pkg-config --cflags --libs tidegate_client) -o y",
         env=environment, cwd=installed / ".")
 
 
@@ -87,9 +87,9 @@ def test_every_folder_is_where_it_is_wanted_and_empty_in_the_end(work):
         make("install", *settings)
         found = files(root)
         assert {"opt/lib64/libtidegate_client.so.0", "opt/lib64/libtidegate_client.a", "opt/headers/tidegate.h",
-                "opt/lib64/pkgconfig/tidegate-client.pc"} <= set(found)
+                "opt/lib64/pkgconfig/tidegate_client.pc"} <= set(found)
         # The file names where things will be, and DESTDIR is no part of it.
-        told = (root / "opt/lib64/pkgconfig/tidegate-client.pc").read_text()
+        told = (root / "opt/lib64/pkgconfig/tidegate_client.pc").read_text()
         assert f"libdir={LIBDIR}\nincludedir={HEADERS}\n" in told and str(root) not in told
         make("install", *settings)
         assert files(root) == found, "a second time changes nothing"

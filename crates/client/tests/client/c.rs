@@ -15,7 +15,7 @@ const ABOUT: &str = "\
  *
  * Functions return 0, a count, or a negative errno; tidegate_error_text() says more. Handles may be
  * used by many threads. A fork child must not use its parent's: there every call ends with -EIO.
- * Compile with `pkg-config --cflags --libs tidegate-client` (docs/client.md).
+ * Compile with `pkg-config --cflags --libs tidegate_client` (docs/client.md).
  *
  * Made from crates/client/src/capi by a test; do not edit.
  */";
