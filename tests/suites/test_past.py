@@ -78,6 +78,7 @@ int main(int count, char **names) { return write(open(names[count - 1], O_CREAT 
 STARTS = r"""
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -106,6 +107,11 @@ int main(int count, char **words) {
   if (!strcmp(way, "posix_spawnp")) return spawned(posix_spawnp(&pid, path, &actions, 0, rest, environ), pid);
   if (!strcmp(way, "addchdir")) { /* the name is one there */
     posix_spawn_file_actions_addchdir_np(&actions, "/usr");
+    return spawned(posix_spawn(&pid, path, &actions, 0, rest, environ), pid);
+  }
+  if (!strcmp(way, "addopen")) { /* creates the file of the first word, and opens that of the second */
+    posix_spawn_file_actions_addopen(&actions, 8, rest[1], O_CREAT | O_EXCL | O_WRONLY, 0600);
+    posix_spawn_file_actions_addopen(&actions, 9, rest[2], O_RDONLY, 0);
     return spawned(posix_spawn(&pid, path, &actions, 0, rest, environ), pid);
   }
   perror(way);
@@ -607,6 +613,33 @@ def test_starts_that_stay_as_they_are(up):
         for way in ("execve", "execvp", "posix_spawn"):
             done = up.tidegate("run", "--", up / "starts", way, program, cwd=OUTSIDE, code=1)
             assert error in done.stderr, done
+
+
+@pytest.mark.parametrize("noexec", [False, pytest.param(True, marks=pytest.mark.skipif(os.geteuid() != 0,
+                                                                                     reason="only root can mount"))])
+def test_what_a_start_does_before_is_done_once(up, noexec):
+    """A file action that is denied is no denied start."""
+    folder = up.folder(f"data/once.{noexec}")
+    run("cp", up / "hello", folder / "hello")
+    script, closed = folder / "script", folder / "closed"
+    script.write_text(f"#!{folder}/hello\n")
+    script.chmod(0o755)
+    closed.write_text("")
+    closed.chmod(0)
+    # Root may open all.
+    weak = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+    if noexec:
+        run("mount", "-i", "-o", "remount,noexec", up.mount)
+    try:
+        for program in ("hello", "script"):
+            starts = (up / "starts", "addopen", folder / program, up / f"once.{program}.{noexec}")
+            done = up.tidegate("run", "--", *weak, *starts, closed, cwd=OUTSIDE, code=1)
+            assert done.stderr.strip().endswith("Permission denied"), done
+            os.unlink(up / f"once.{program}.{noexec}")
+            assert "hello" in says(up, *weak, *starts, up / "starts.c")
+    finally:
+        if noexec:
+            run("mount", "-i", "-o", "remount,exec", up.mount)
 
 
 def test_a_child_writes_where_it_is_moved(up):

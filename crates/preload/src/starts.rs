@@ -34,18 +34,12 @@ static MOVES: AtomicBool = AtomicBool::new(false);
 struct Way<'a> {
     /// Starts the program of this path with these words.
     start: &'a dyn Fn(Text, Words) -> c_int,
-    /// The error of a start with this result.
-    error: fn(c_int) -> c_int,
+    /// Whether a start does more than that, so that none is to be tried twice: file actions.
+    acts: bool,
     /// Whether a relative name means what it means here.
     is_here: bool,
     /// The environment of the program.
     environment: Words,
-}
-
-/// The error of a call that leaves it in `errno`.
-fn errno_of(_: c_int) -> c_int {
-    // SAFETY: the place of this thread's errno.
-    unsafe { *libc::__errno_location() }
 }
 
 impl Way<'_> {
@@ -67,7 +61,7 @@ impl Way<'_> {
                 if found == path {
                     return self.with_interpreter(path, words);
                 }
-                if has_rights(found) {
+                if has_rights(found) || (self.acts && is_denied(found)) {
                     return (self.start)(path, words);
                 }
                 let result = self.with_interpreter(found, words);
@@ -77,9 +71,10 @@ impl Way<'_> {
     }
 
     /// Starts the path by its own name if a start from the mount was denied: the mount may be one
-    /// from which nothing is started.
+    /// from which nothing is started. Where a start acts, that was asked before it.
     unsafe fn or_itself(&self, result: c_int, path: Text, words: Words) -> c_int {
-        match (self.error)(result) == libc::EACCES {
+        // SAFETY: the place of this thread's errno.
+        match !self.acts && unsafe { *libc::__errno_location() } == libc::EACCES {
             true => (self.start)(path, words),
             false => result,
         }
@@ -104,6 +99,9 @@ impl Way<'_> {
             let Some((program, word)) = found else {
                 return (self.start)(path, words);
             };
+            if self.acts && led(AT_FDCWD, program.as_ptr(), |program| is_denied(program)) {
+                return (self.start)(path, words);
+            }
             let before = [program.as_ptr(), word.map_or(path, CStr::as_ptr), path];
             let before = &before[..2 + usize::from(word.is_some())];
             let after = std::slice::from_raw_parts(words.add(1), count - 1);
@@ -194,6 +192,15 @@ unsafe fn mode(path: Text) -> mode_t {
             0 => found.assume_init().st_mode,
             _ => 0,
         }
+    }
+}
+
+/// Whether this process may not start the file of a path, as where nothing is started from a mount.
+unsafe fn is_denied(path: Text) -> bool {
+    // SAFETY: a string, and the place of this thread's errno.
+    unsafe {
+        libc::syscall(libc::SYS_faccessat, AT_FDCWD, path, libc::X_OK) != 0
+            && *libc::__errno_location() == libc::EACCES
     }
 }
 
@@ -304,8 +311,8 @@ macro_rules! replaced {
                     // SAFETY: what the caller promises libc.
                     unsafe { libc_next::$name(path, words $(, $environment)?) }
                 };
-                let (error, is_here, environment) = (errno_of, true, $its);
-                let way = Way { start: &start, error, is_here, environment };
+                let (acts, is_here, environment) = (false, true, $its);
+                let way = Way { start: &start, acts, is_here, environment };
                 // SAFETY: likewise.
                 unsafe { way.$by(path, arguments) }
             }
@@ -336,7 +343,7 @@ macro_rules! spawned {
                     }
                 };
                 let is_here = !may_move(actions);
-                let way = Way { start: &start, error: |result| result, is_here, environment };
+                let way = Way { start: &start, acts: true, is_here, environment };
                 // SAFETY: likewise.
                 unsafe { way.$by(path, arguments) }
             }
