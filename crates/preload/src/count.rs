@@ -276,14 +276,10 @@ pub(crate) unsafe fn starts_found(name: *const c_char, environment: Words) {
     }
     // SAFETY: the caller says so; the environment is the program's, which is calling.
     unsafe {
-        let folders = match libc::strchr(name, c_int::from(b'/')).is_null() {
-            true => folders(),
-            false => None,
-        };
-        let Some(mut folders) = folders else {
+        if !libc::strchr(name, c_int::from(b'/')).is_null() {
             return starts(name, environment);
-        };
-        folders.any(|folder| {
+        }
+        folders().any(|folder| {
             let mut is_found = false;
             with_path(folder, CStr::from_ptr(name), &mut |path| {
                 let mode = libc::X_OK;

@@ -4,17 +4,23 @@ use crate::redirect::{PATH_MAX, PATH_USUAL};
 use libc::c_char;
 use std::ffi::CStr;
 
-/// The folders; None if the environment has none.
+/// Where glibc looks if the environment has no `PATH`.
+const USUAL: &[u8] = b"/bin:/usr/bin";
+
+/// The folders.
 ///
 /// # Safety
 /// The program that is calling does not change its environment meanwhile.
-pub(crate) unsafe fn folders() -> Option<impl Iterator<Item = &'static [u8]>> {
+pub(crate) unsafe fn folders() -> impl Iterator<Item = &'static [u8]> {
     // SAFETY: a variable is a string.
     let path = unsafe {
         let path = libc::getenv(c"PATH".as_ptr());
-        (!path.is_null()).then(|| CStr::from_ptr(path).to_bytes())
+        match path.is_null() {
+            true => USUAL,
+            false => CStr::from_ptr(path).to_bytes(),
+        }
     };
-    path.map(|path| path.split(|byte| *byte == b':'))
+    path.split(|byte| *byte == b':')
 }
 
 /// Calls `run` with the path of a name in a folder, unless that is too long.

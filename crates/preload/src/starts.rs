@@ -143,9 +143,7 @@ impl Way<'_> {
                 return self.by_path(name, words);
             }
             // Most programs have no such folder: then nothing is looked at twice.
-            let is_wanted = redirects()
-                && *name != 0
-                && folders().is_some_and(|mut all| all.any(|folder| self.leads(folder)));
+            let is_wanted = redirects() && *name != 0 && folders().any(|folder| self.leads(folder));
             if is_wanted && let Some(result) = self.by_found(CStr::from_ptr(name), words) {
                 return result;
             }
@@ -165,7 +163,7 @@ impl Way<'_> {
     unsafe fn by_found(&self, name: &CStr, words: Words) -> Option<c_int> {
         // SAFETY: the environment is the program's, which is calling; `with_path` gives strings.
         unsafe {
-            let folder = folders()?.find(|folder| {
+            let folder = folders().find(|folder| {
                 let mut is_found = false;
                 with_path(folder, name, &mut |path| {
                     is_found = led(AT_FDCWD, path, |path| is_program(path));
