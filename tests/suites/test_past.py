@@ -179,6 +179,25 @@ first = os.open(sys.argv[1] + "/first", os.O_CREAT | os.O_WRONLY)
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 for name in "abc": open(sys.argv[1] + "/" + name, "w").close()
 """
+# A thread opens the files of its arguments when the main thread has ended.
+LATE = r"""
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+static pthread_t first;
+static void *late(void *names) {
+  pthread_join(first, 0);
+  for (int i = 0; i < 10000 && !access("/proc/self/fd/0", F_OK); i++) usleep(1000);
+  for (char **name = names; *name; name++) close(open(*name, O_CREAT | O_WRONLY, 0600));
+  exit(0);
+}
+int main(int count, char **words) {
+  pthread_t other; (void)count;
+  first = pthread_self();
+  return pthread_create(&other, 0, late, words + 1) || (pthread_exit(0), 1);
+}
+"""
 HELLO = """
 #include <stdio.h>
 int main(int count, char **words) {
@@ -196,6 +215,7 @@ def up(forwarders):
         run("cc", "-o", up / "starts", up.file("starts.c", STARTS))
         run("cc", "-o", up / "hello", up.file("hello.c", HELLO))
         run("cc", "-pthread", "-o", up / "stacks", up.file("stacks.c", STACKS))
+        run("cc", "-pthread", "-o", up / "late", up.file("late.c", LATE))
         run("cc", "-o", up / "opens", up.file("opens.c", OPENS))
         up.file("calls.py", CALLS)
         yield up
@@ -721,6 +741,13 @@ def test_an_interpreter_on_a_mount_that_starts_nothing(up):
 def test_counts_begin_when_a_descriptor_is_free(up):
     line, = told(up, sys.executable, "-c", NO_DESCRIPTOR, up.data)
     assert numbers(line)[1:] == (3, 0), line
+
+
+def test_counts_go_on_without_the_main_thread(up):
+    link = up / "late.link"
+    link.symlink_to(up.data)
+    *_, line = told(up, up / "late", up.data / "late", link / "late", up.data / "later")
+    assert numbers(line) == (3, 2, 1) and "by another name" in line, line
 
 
 def test_a_program_that_outlives_the_forwarders(forwarders):

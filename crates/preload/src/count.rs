@@ -105,6 +105,7 @@ fn map(path: &CStr) -> Result<*mut Memory, Missing> {
                 _ => Err(Missing::Now),
             }
         };
+        let open_seen = |name: &CStr| open(name, flags).map_err(|_| Missing::Now);
         // To open what has that number in another process by now could have effects.
         let seen = open(path, look)?;
         let fd = if libc::fstat(seen, found.as_mut_ptr()) != 0 {
@@ -116,7 +117,7 @@ fn map(path: &CStr) -> Result<*mut Memory, Missing> {
                 && found.st_nlink == 0
                 && found.st_size == BYTES as libc::off_t;
             match CStr::from_bytes_until_nul(&link_name(seen)) {
-                Ok(name) if is_memory && found.st_uid == libc::geteuid() => open(name, flags),
+                Ok(name) if is_memory && found.st_uid == libc::geteuid() => open_seen(name),
                 _ if is_memory => Err(Missing::Now),
                 _ => Err(Missing::Gone),
             }
@@ -226,12 +227,15 @@ fn is_past(fd: c_int) -> bool {
     name.is_ok_and(|name| redirect::is_past(redirect::link(name, &mut room)))
 }
 
-/// The name that the kernel has for an open file, with a NUL at its end.
-fn link_name(fd: c_int) -> [u8; 26] {
-    let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+/// The name that the kernel has for an open file, with a NUL at its end. The calling thread's: where
+/// the main thread has ended, the process has none.
+fn link_name(fd: c_int) -> [u8; 33] {
+    const FOLDER: &[u8] = b"/proc/thread-self/fd/";
+    let mut name = [0; FOLDER.len() + 12];
+    name[..FOLDER.len()].copy_from_slice(FOLDER);
     let mut left = fd.unsigned_abs();
     let digits = left.checked_ilog10().unwrap_or(0) as usize + 1;
-    for at in (14..14 + digits).rev() {
+    for at in (FOLDER.len()..FOLDER.len() + digits).rev() {
         name[at] = b'0' + (left % 10) as u8;
         left /= 10;
     }
