@@ -699,6 +699,11 @@ def test_a_user_who_cannot_reach_the_mount(up):
         done = up.tidegate("run", "--state-dir", state, "--", sys.executable, "-c", drops, cwd=OUTSIDE)
         assert numbers(done.stderr) == (2, 1, 1) and (data / "h").stat().st_uid == 12345, done
         assert f"1 in {data}, the mount out of reach" in done.stderr, done
+        # A shell that libc starts.
+        for call in (f"system(b'echo x > {data}/i')", f"popen(b'echo x > {data}/i', b'r')"):
+            drops = f"import ctypes, os; os.setuid(12345); ctypes.CDLL(None).{call}"
+            done = up.tidegate("run", "--state-dir", state, "--", sys.executable, "-c", drops, cwd=OUTSIDE)
+            assert "sh, of a user who cannot reach the mount" in done.stderr, done
     finally:
         up.tidegate("down", "--state-dir", state)
         shutil.rmtree(top)

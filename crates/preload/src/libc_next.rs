@@ -186,6 +186,8 @@ next! {
     execv(path: Text, arguments: Words) -> c_int;
     execvp(name: Text, arguments: Words) -> c_int;
     execvpe(name: Text, arguments: Words, environment: Words) -> c_int;
+    system(line: Text) -> c_int;
+    popen(line: Text, mode: Text) -> Stream;
     posix_spawn(
         process: Address, path: Text, actions: Source, attributes: Source, arguments: Words,
         environment: Words

@@ -354,6 +354,29 @@ spawned! {
     posix_spawnp by_name;
 }
 
+/// Defines hooks of calls by which libc itself starts a shell, past the other hooks.
+macro_rules! shells {
+    ($($name:ident($($mode:ident)?) -> $result:ty;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(line: Text $(, $mode: Text)?) -> $result {
+                // SAFETY: what the caller promises libc, and a string.
+                unsafe {
+                    if !line.is_null() {
+                        count::starts(c"/bin/sh".as_ptr(), here());
+                    }
+                    libc_next::$name(line $(, $mode)?)
+                }
+            }
+        )*
+    };
+}
+
+shells! {
+    system() -> c_int;
+    popen(mode) -> *mut libc::FILE;
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_spawn_file_actions_addopen(
     actions: Room,
