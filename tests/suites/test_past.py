@@ -316,12 +316,15 @@ def test_a_working_directory_elsewhere(up):
 
 
 def test_static_programs_are_named(up):
+    (up / "first/static").mkdir(parents=True)
     first, = told(up, up / "static", up.data / "s", options=())
     assert matches(f"names the directory .*static is statically linked.*below {up.mount}", first), first
     *_, last = told(up, up / "static", up.data / "s")
     assert "not counted: static, statically linked" in last, last
     for words in (("sh", "-c", f"{up.path}/static s; true"),
                   ("env", f"PATH={up.path}:/usr/bin", "timeout", "5", "static", "s"),
+                  # A folder of its name comes first in PATH, which is no program.
+                  ("env", f"PATH={up.path}/first:{up.path}:/usr/bin", "timeout", "5", "static", "s"),
                   (sys.executable, "-c", f"import subprocess; subprocess.run(['{up.path}/static', 's'])")):
         *_, last = told(up, *words, cwd=up.data)
         assert "not counted: static, statically linked" in last, last

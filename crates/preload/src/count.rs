@@ -3,7 +3,7 @@
 //! starts and that cannot load this library.
 
 use crate::Words;
-use crate::folders::{folders, with_path};
+use crate::folders::{folders, is_program, with_path};
 use crate::libc_next;
 use crate::redirect::{self, Concern};
 use crate::state;
@@ -286,8 +286,7 @@ pub(crate) unsafe fn starts_found(name: *const c_char, environment: Words) {
         folders().any(|folder| {
             let mut is_found = false;
             with_path(folder, CStr::from_ptr(name), &mut |path| {
-                let mode = libc::X_OK;
-                if libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, mode) == 0 {
+                if is_program(path) {
                     starts(path, environment);
                     is_found = true;
                 }

@@ -1,7 +1,7 @@
-//! Paths of a name in the folders of `PATH`.
+//! Paths of a name in the folders of `PATH`, and whether such a path is that of a program.
 
 use crate::redirect::{PATH_MAX, PATH_USUAL};
-use libc::c_char;
+use libc::{AT_FDCWD, c_char, mode_t};
 use std::ffi::CStr;
 
 /// Where glibc looks if the environment has no `PATH`.
@@ -44,6 +44,34 @@ fn joined<const ROOM: usize>(folder: &[u8], name: &CStr, run: &mut dyn FnMut(*co
     last[0] = b'/';
     last[1..][..name.len()].copy_from_slice(name);
     run(room.as_ptr().cast());
+}
+
+/// The kind and rights of the file of a path, past the hooks.
+///
+/// # Safety
+/// A string.
+pub(crate) unsafe fn mode(path: *const c_char) -> mode_t {
+    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: a string, and room for the answer.
+    unsafe {
+        let room = found.as_mut_ptr();
+        match libc::syscall(libc::SYS_newfstatat, AT_FDCWD, path, room, 0) {
+            0 => found.assume_init().st_mode,
+            _ => 0,
+        }
+    }
+}
+
+/// Whether this process may start the file of a path.
+///
+/// # Safety
+/// A string.
+pub(crate) unsafe fn is_program(path: *const c_char) -> bool {
+    // SAFETY: a string.
+    unsafe {
+        let is_ours = libc::syscall(libc::SYS_faccessat, AT_FDCWD, path, libc::X_OK) == 0;
+        is_ours && mode(path) & libc::S_IFMT == libc::S_IFREG
+    }
 }
 
 #[cfg(test)]

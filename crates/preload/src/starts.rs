@@ -3,7 +3,7 @@
 //! writing, and then the kernel does not start it by its own name.
 
 use crate::count;
-use crate::folders::{folders, with_path};
+use crate::folders::{folders, is_program, mode, with_path};
 use crate::libc_next;
 use crate::redirect::{Concern, concern, led, may_be_read, may_hold, redirects};
 use libc::{AT_FDCWD, c_char, c_int, c_void, mode_t};
@@ -180,34 +180,12 @@ impl Way<'_> {
     }
 }
 
-/// The kind and rights of the file of a path, past the hooks.
-unsafe fn mode(path: Text) -> mode_t {
-    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: a string, and room for the answer.
-    unsafe {
-        let room = found.as_mut_ptr();
-        match libc::syscall(libc::SYS_newfstatat, AT_FDCWD, path, room, 0) {
-            0 => found.assume_init().st_mode,
-            _ => 0,
-        }
-    }
-}
-
 /// Whether this process may not start the file of a path, as where nothing is started from a mount.
 unsafe fn is_denied(path: Text) -> bool {
     // SAFETY: a string, and the place of this thread's errno.
     unsafe {
         libc::syscall(libc::SYS_faccessat, AT_FDCWD, path, libc::X_OK) != 0
             && *libc::__errno_location() == libc::EACCES
-    }
-}
-
-/// Whether this process may start the file of a path.
-unsafe fn is_program(path: Text) -> bool {
-    // SAFETY: a string.
-    unsafe {
-        let is_ours = libc::syscall(libc::SYS_faccessat, AT_FDCWD, path, libc::X_OK) == 0;
-        is_ours && mode(path) & libc::S_IFMT == libc::S_IFREG
     }
 }
 
