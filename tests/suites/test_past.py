@@ -8,6 +8,7 @@ import select
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -702,6 +703,11 @@ def test_a_user_who_cannot_reach_the_mount(up):
         done = up.tidegate("run", "--state-dir", state, "--", sys.executable, "-c", drops, cwd=OUTSIDE)
         assert numbers(done.stderr) == (2, 1, 1) and (data / "h").stat().st_uid == 12345, done
         assert f"1 in {data}, the mount out of reach" in done.stderr, done
+        able = top / "able"
+        run("cp", "/bin/true", able)
+        os.setxattr(able, "security.capability", struct.pack("<5I", 0x2000001, 1 << 10, 0, 0, 0))
+        done = up.tidegate("run", "--state-dir", state, "--summary", "--", *words[:6], able, cwd=OUTSIDE)
+        assert "able, set-user-ID or with capabilities" in done.stderr, done
         # A shell that libc starts.
         for call in (f"system(b'echo x > {data}/i')", f"popen(b'echo x > {data}/i', b'r')"):
             drops = f"import ctypes, os; os.setuid(12345); ctypes.CDLL(None).{call}"

@@ -332,6 +332,10 @@ fn kind(path: &CStr) -> Option<Program> {
         let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
         let known = libc::fstat(fd, found.as_mut_ptr()) == 0;
         let len = libc::syscall(libc::SYS_pread64, fd, head.as_mut_ptr(), HEAD, 0);
+        let (name, none) = (c"security.capability".as_ptr(), ptr::null_mut::<c_char>());
+        // Root's programs have all capabilities without that.
+        let gets_more =
+            libc::getuid() != 0 && libc::syscall(libc::SYS_fgetxattr, fd, name, none, 0) > 0;
         libc::syscall(libc::SYS_close, fd);
         let len = usize::try_from(len).unwrap_or(0);
         let found = found.assume_init();
@@ -342,7 +346,7 @@ fn kind(path: &CStr) -> Option<Program> {
         let group = libc::S_ISGID | libc::S_IXGRP;
         let gets_group = found.st_mode & group == group && found.st_gid != libc::getegid();
         Some(match Program::of_head(&head[..len.min(HEAD)]) {
-            Program::Loads if gets_user || gets_group => Program::Privileged,
+            Program::Loads if gets_user || gets_group || gets_more => Program::Privileged,
             kind => kind,
         })
     }
