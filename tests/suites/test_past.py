@@ -708,6 +708,9 @@ def test_a_user_who_cannot_reach_the_mount(up):
         os.setxattr(able, "security.capability", struct.pack("<5I", 0x2000001, 1 << 10, 0, 0, 0))
         done = up.tidegate("run", "--state-dir", state, "--summary", "--", *words[:6], able, cwd=OUTSIDE)
         assert "able, set-user-ID or with capabilities" in done.stderr, done
+        half = "import os; os.seteuid(12345); os.posix_spawn('/bin/true', ['true'], os.environ); os.wait()"
+        done = up.tidegate("run", "--state-dir", state, "--summary", "--", sys.executable, "-c", half, cwd=OUTSIDE)
+        assert "true, set-user-ID or with capabilities" in done.stderr, done
         # A shell that libc starts.
         for call in (f"system(b'echo x > {data}/i')", f"popen(b'echo x > {data}/i', b'r')"):
             drops = f"import ctypes, os; os.setuid(12345); ctypes.CDLL(None).{call}"

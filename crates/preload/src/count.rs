@@ -260,6 +260,7 @@ pub(crate) unsafe fn starts(path: *const c_char, environment: Words) {
         let path = CStr::from_ptr(path);
         let kind = match kind(path) {
             Some(Program::Loads) if !has_library(environment) => Program::Bare,
+            Some(Program::Loads) if has_other_rights() => Program::Privileged,
             Some(Program::Loads) if is_stranger() => Program::Stranger,
             kind => kind.unwrap_or(Program::Loads),
         };
@@ -311,6 +312,13 @@ unsafe fn has_library(mut environment: Words) -> bool {
         }
     }
     false
+}
+
+/// Whether this process has the rights of another than of who has started it. The loader gives its
+/// programs no library, as those that are set-user-ID.
+fn has_other_rights() -> bool {
+    // SAFETY: they cannot fail.
+    unsafe { libc::geteuid() != libc::getuid() || libc::getegid() != libc::getgid() }
 }
 
 /// Whether this process has become a user whose programs cannot reach the mount.
