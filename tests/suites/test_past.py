@@ -678,9 +678,9 @@ def test_a_child_writes_where_it_is_moved(up):
 def test_starts_need_little_stack(up):
     folder = up.folder("data/little")
     run("cp", up / "hello", folder / "little")
-    assert says(up, up / "stacks", "8", "true") == ""
-    assert says(up, up / "stacks", "8", "little", env={"PATH": f"{folder}:/usr/bin"}) == "hello\n" * 2
-    assert says(up, up / "stacks", "8", "data/little/little", cwd=up.path) == "hello\n" * 2
+    assert says(up, up / "stacks", "6", "true") == ""
+    assert says(up, up / "stacks", "6", "little", env={"PATH": f"{folder}:/usr/bin"}) == "hello\n" * 2
+    assert says(up, up / "stacks", "6", "data/little/little", cwd=up.path) == "hello\n" * 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its rights")
