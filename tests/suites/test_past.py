@@ -216,7 +216,7 @@ def up(forwarders):
         run("cc", "-o", up / "starts", up.file("starts.c", STARTS))
         run("cc", "-o", up / "hello", up.file("hello.c", HELLO))
         run("cc", "-pthread", "-o", up / "stacks", up.file("stacks.c", STACKS))
-        run("cc", "-pthread", "-o", up / "late", up.file("late.c", LATE))
+        run("cc", "-pthread", "-o", up / "threads", up.file("threads.c", LATE))
         run("cc", "-o", up / "opens", up.file("opens.c", OPENS))
         up.file("calls.py", CALLS)
         yield up
@@ -761,9 +761,9 @@ def test_counts_begin_when_a_descriptor_is_free(up):
 
 
 def test_counts_go_on_without_the_main_thread(up):
-    link = up / "late.link"
+    link = up / "threads.link"
     link.symlink_to(up.data)
-    *_, line = told(up, up / "late", up.data / "late", link / "late", up.data / "later")
+    *_, line = told(up, up / "threads", up.data / "late", link / "late", up.data / "later")
     assert numbers(line) == (3, 2, 1) and "by another name" in line, line
 
 

@@ -227,8 +227,8 @@ fn is_past(fd: c_int) -> bool {
     name.is_ok_and(|name| redirect::is_past(redirect::link(name, &mut room)))
 }
 
-/// The name that the kernel has for an open file, with a NUL at its end. The calling thread's: where
-/// the main thread has ended, the process has none.
+/// The name that the kernel has for an open file, with a NUL at its end: one of the calling thread,
+/// since the process has none where the main thread has ended.
 fn link_name(fd: c_int) -> [u8; 33] {
     const FOLDER: &[u8] = b"/proc/thread-self/fd/";
     let mut name = [0; FOLDER.len() + 12];
