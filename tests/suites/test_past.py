@@ -529,6 +529,30 @@ def test_a_mount_of_its_own_goes_with_a_run_that_is_killed(up, whom):
         up.tidegate("down", "--state-dir", state)
 
 
+# Waits for all children.
+WAITS = """
+import os
+open("waits", "w").close()
+try:
+    while True: os.wait()
+except ChildProcessError: print("done")
+"""
+
+
+@pytest.mark.parametrize("how", [
+    pytest.param(("unshare", "-pf", "--mount-proc", "--kill-child"),
+                 marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a process namespace")),
+    (sys.executable, "-c", "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1); os.execv(sys.argv[1], sys.argv[1:])"),
+], ids=["process 1", "subreaper"])
+@pytest.mark.parametrize("options", [(), ("--summary",)])
+def test_a_program_that_adopts_orphans_and_waits_for_all(up, how, options):
+    process = up.start(*how, up.program, "run", *options, "--", sys.executable, "-c", WAITS, env=up.environment,
+                       cwd=up.data, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "done\n"), err
+    assert numbers(err) == (1, 1, 0) if options else err == "", err
+
+
 def test_a_dead_mount_of_a_process_with_the_same_number_is_taken_away(up):
     data, state, temporary = up.folder("stale"), up.folder("stale.run"), up.folder("stale.tmp")
     state.chmod(0o700)

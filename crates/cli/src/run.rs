@@ -159,9 +159,13 @@ impl Run {
     /// takes our place, with signals and all. Another process says at its end what of it went past
     /// the forwarders.
     fn run_in(&self, files: &Files, app: &App) -> Result<ExitCode, Fail> {
+        let is_counted = files.export.is_some() || self.summary;
+        if is_counted && watcher::is_adopter() {
+            return self.watch(files, app).map(end_as);
+        }
         let mut command = self.command(files, app);
         let mut watcher = None;
-        if files.export.is_some() || self.summary {
+        if is_counted {
             let counts = self.begin(files, &command);
             let started = counts.map(|counts| {
                 let say = || self.say(&counts);

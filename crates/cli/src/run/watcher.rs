@@ -70,6 +70,16 @@ impl Watcher {
     }
 }
 
+/// Whether orphans become children of this process, and so the watcher would. A program that takes
+/// the place of this process and waits for all its children would wait for the watcher, which waits
+/// for the program.
+pub fn is_adopter() -> bool {
+    let mut adopts: libc::c_int = 0;
+    // SAFETY: room for the answer.
+    unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut adopts) };
+    adopts != 0 || getpid().as_raw_nonzero().get() == 1
+}
+
 /// Waits for a child that ends at once, and takes the signal of its end: one that is blocked would
 /// wait for the program that takes the place of this process.
 fn reap(child: libc::pid_t) {
