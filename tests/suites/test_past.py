@@ -512,16 +512,18 @@ def test_the_line_at_the_end_comes_whatever_has_become_of_the_terminal(up):
     until(lambda: not alive(watcher), "the process that says it stays")
 
 
-@pytest.mark.parametrize("whom", ["run", "group"])
-def test_a_mount_of_its_own_goes_with_a_run_that_is_killed(up, whom):
-    data, state = up.folder(f"killed.{whom}"), up.folder(f"killed.{whom}.run")
+@pytest.mark.parametrize("whom, temporary", [("run", None), ("group", None), ("run", ""), ("run", "../killed.temporary")])
+def test_a_mount_of_its_own_goes_with_a_run_that_is_killed(up, whom, temporary):
+    data, state = up.folder(), up.folder()
+    where = up.folder("killed.temporary") if temporary else tempfile.gettempdir() if temporary is None else "/tmp"
     state.chmod(0o700)
     up.tidegate("up", data, "--forwarders", 1, "--no-mount", "--state-dir", state)
     try:
-        either = [up.program, "run", "--state-dir", state, "--"], up.environment, data
-        process, output = begin(up, either, f"killed.{whom}.out", "sh", "-c", "echo $TIDEGATE_MOUNT; exec sleep 100")
+        more = {} if temporary is None else {"TMPDIR": temporary}
+        either = [up.program, "run", "--state-dir", state, "--"], up.environment | more, data
+        process, output = begin(up, either, "killed.out", "sh", "-c", "echo $TIDEGATE_MOUNT; exec sleep 100")
         mount = until(lambda: output.read_text().strip(), "the program does not begin")
-        assert mounted(mount)
+        assert mounted(mount) and os.path.samefile(os.path.dirname(mount), where), mount
         (process.kill if whom == "run" else lambda: os.killpg(process.pid, signal.SIGKILL))()
         assert process.wait(30) == -signal.SIGKILL
         until(lambda: not mounted(mount) and not os.path.lexists(mount), "the mount stays")

@@ -67,7 +67,10 @@ impl Drop for OwnMount {
 /// with the same number before that was killed together with its watcher. What such a one has left
 /// is taken away if it is a dead mount of this user's.
 fn make_folder() -> Result<PathBuf, Fail> {
-    let folder = std::env::temp_dir();
+    let folder = std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty());
+    let folder = folder.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    // The watcher works elsewhere, and so may the program.
+    let folder = std::path::absolute(folder).map_err(Fail::runtime)?;
     let name = format!("tidegate-run-{}", std::process::id());
     let more = (1..NAMES_MAX).map(|i| format!("{name}-{i}"));
     let mut failed = None;
