@@ -501,15 +501,28 @@ def test_an_inner_shell_stops_and_goes_on(up, either):
 
 def test_the_line_at_the_end_comes_whatever_has_become_of_the_terminal(up):
     """Its reader sees the end of the output with that of the program, and the end of errors after the line."""
-    process = up.start(up.program, "run", "--summary", "--", "sh", "-c", "echo a > f; echo $TIDEGATE_COUNTS; kill -TERM 0",
+    link = up / "line.link"
+    link.symlink_to(up.data)
+    process = up.start(up.program, "run", "--", "sh", "-c", f"echo a > {link}/f; echo $TIDEGATE_COUNTS; kill -TERM 0",
                        env=up.environment, cwd=up.data, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                        start_new_session=True)
     out, err = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGTERM
-    assert numbers(err) == (1, 1, 0), err
+    assert numbers(err) == (1, 0, 1), err
     watcher = int(out.split("/")[2])
     assert watcher != process.pid
     until(lambda: not alive(watcher), "the process that says it stays")
+
+
+def test_the_line_at_the_end_is_in_a_file_before_the_end(up):
+    link, log = up / "file.link", up / "line.log"
+    link.symlink_to(up.data)
+    for options, path in ((("--summary",), up.data), ((), link)) * 5:
+        with open(log, "w") as file:
+            process = up.start(up.program, "run", *options, "--", "sh", "-c", f"echo a > {path}/f", env=up.environment,
+                               cwd=up.data, stderr=file)
+        assert process.wait(30) == 0
+        assert numbers(log.read_text())[0] == 1
 
 
 @pytest.mark.parametrize("whom, temporary", [("run", None), ("group", None), ("run", ""), ("run", "../killed.temporary")])

@@ -25,9 +25,11 @@ use counts::Counts;
 use launcher::{Launcher, SHIM};
 use notice::Place;
 use own_mount::OwnMount;
+use rustix::fs::FileType;
 use slurm::Starter;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
+use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -157,10 +159,11 @@ impl Run {
 
     /// Runs the program in a mount that is there: nothing is left for us to do, so the program
     /// takes our place, with signals and all. Another process says at its end what of it went past
-    /// the forwarders.
+    /// the forwarders, unless that may be too late for who reads it.
     fn run_in(&self, files: &Files, app: &App) -> Result<ExitCode, Fail> {
         let is_counted = files.export.is_some() || self.summary;
-        if is_counted && watcher::is_adopter() {
+        let is_read_at_end = self.summary || is_file(rustix::stdio::stderr());
+        if is_counted && (is_read_at_end || watcher::is_adopter()) {
             return self.watch(files, app).map(end_as);
         }
         let mut command = self.command(files, app);
@@ -442,6 +445,12 @@ fn cannot_run(program: &str, error: &std::io::Error) -> Fail {
         code,
         message: format!("{program}: {error}"),
     }
+}
+
+/// Whether what is written there can be read without waiting for its end.
+fn is_file(fd: BorrowedFd<'_>) -> bool {
+    let found = rustix::fs::fstat(fd);
+    found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile)
 }
 
 /// The directory of a view, if there is one.
