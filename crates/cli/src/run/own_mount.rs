@@ -35,8 +35,10 @@ impl OwnMount {
             watcher: None,
         };
         let path = CString::new(own.folder.as_os_str().as_bytes()).map_err(Fail::runtime)?;
-        let watcher = Watcher::start(None, || take_away(&path)).map_err(Fail::runtime)?;
-        own.watcher = Some(watcher);
+        let watcher = Watcher::start(None, || take_away(&path));
+        own.watcher = Some(watcher.map_err(|error| {
+            Fail::runtime(format!("a process that takes the mount away: {error}"))
+        })?);
         own.mounted = Some(mount::mount(client, &own.folder, false, view)?);
         Ok(own)
     }

@@ -39,11 +39,17 @@ impl Watcher {
             // SAFETY: this is a process of its own.
             unsafe {
                 libc::setsid();
-                if libc::fork() == 0 {
-                    keep_only(&fds);
-                    if wait(watched.as_raw_fd(), its.as_raw_fd()) {
-                        at_end();
+                match libc::fork() {
+                    0 => {
+                        keep_only(&fds);
+                        if wait(watched.as_raw_fd(), its.as_raw_fd()) {
+                            at_end();
+                        }
                     }
+                    -1 => {
+                        tell(its.as_raw_fd(), -*libc::__errno_location());
+                    }
+                    _ => {}
                 }
                 libc::_exit(0);
             }
@@ -57,10 +63,13 @@ impl Watcher {
             return Err(error);
         }
         drop(its);
-        let mut pid = [0; 4];
-        own.read_exact(&mut pid)?;
-        let pid = Pid::from_raw(i32::from_le_bytes(pid)).ok_or(error)?;
-        Ok(Watcher { pid, channel: own })
+        let mut told = [0; 4];
+        own.read_exact(&mut told)?;
+        let told = i32::from_le_bytes(told);
+        match Pid::from_raw(told.max(0)) {
+            Some(pid) => Ok(Watcher { pid, channel: own }),
+            None => Err(Error::from_raw_os_error(-told)),
+        }
     }
 
     /// Says that nothing is left to do.
@@ -97,6 +106,17 @@ fn reap(child: libc::pid_t) {
     }
 }
 
+/// Says the process's number, or that of the error for which there is none, as a negative one.
+/// Returns whether that is said.
+///
+/// # Safety
+/// `channel` is open.
+unsafe fn tell(channel: RawFd, number: i32) -> bool {
+    let number = number.to_le_bytes();
+    // SAFETY: the bytes are there.
+    unsafe { libc::write(channel, number.as_ptr().cast(), number.len()) >= 0 }
+}
+
 /// In the new process: says its number, and waits until the other has ended. Returns whether
 /// something is left to do.
 ///
@@ -112,8 +132,7 @@ unsafe fn wait(watched: RawFd, channel: RawFd) -> bool {
     unsafe {
         // It must not keep a mount in use.
         libc::chdir(c"/".as_ptr());
-        let pid = libc::getpid().to_le_bytes();
-        if libc::write(channel, pid.as_ptr().cast(), pid.len()) < 0 {
+        if !tell(channel, libc::getpid()) {
             return false;
         }
         // All signals are blocked, but a debugger can interrupt it.
