@@ -123,18 +123,26 @@ fn text(opened: &Opened, export: Option<&Path>) -> String {
             text += &format!(", {} into {export}", opened.brought);
         }
     }
-    if !opened.unseen.is_empty() {
-        let mut names: Vec<String> = opened
-            .unseen
-            .iter()
-            .map(|(name, kind)| format!("{name}, {}", kind.text()))
-            .collect();
-        if opened.unnamed > 0 {
-            names.push(format!("{} more", opened.unnamed));
-        }
-        text += &format!("; not counted: {}", names.join("; "));
+    match unseen(opened) {
+        None => text,
+        // No file went past that is known: what is not known is the news.
+        Some(unseen) if all == 0 => format!("{unseen}; of the others {text}"),
+        Some(unseen) => format!("{text}; {unseen}"),
     }
-    text
+}
+
+fn unseen(opened: &Opened) -> Option<String> {
+    let names = opened.unseen.iter();
+    let mut names: Vec<String> = names
+        .map(|(name, kind)| format!("{name}, {}", kind.text()))
+        .collect();
+    if names.is_empty() {
+        return None;
+    }
+    if opened.unnamed > 0 {
+        names.push(format!("{} more", opened.unnamed));
+    }
+    Some(format!("not counted: {}", names.join("; ")))
 }
 
 #[cfg(test)]
@@ -147,6 +155,15 @@ mod tests {
         assert_eq!(
             none,
             "0 files opened: 0 through the forwarders, 0 past them"
+        );
+        let unknown = Opened {
+            unseen: vec![("date".to_string(), Program::Bare)],
+            ..Opened::default()
+        };
+        assert_eq!(
+            text(&unknown, None),
+            "not counted: date, without the environment of the run; of the others 0 files opened: \
+             0 through the forwarders, 0 past them"
         );
         let opened = Opened {
             through: 9,
