@@ -32,7 +32,7 @@ cell() {
 }
 
 if [ "$MODE" = quick ]; then
-  cell tcp buffered 2 append copy-range dd offsets python-io sqlite unlinked
+  cell tcp buffered 2 append copy-range dd offsets python-io shell sqlite unlinked
   cell unix buffered 2 append dd offsets unlinked
 else
   for transport in shared unix tcp; do

@@ -15,10 +15,10 @@ mod cipher;
 mod receiving;
 mod sending;
 
+use crate::spare::{self, Spare};
 use cipher::Cipher;
 use receiving::Receiving;
 use sending::Sending;
-use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::LocalKey;
@@ -152,8 +152,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A buffer of `len` bytes. A channel has one only while it has begun a record and not ended it.
-fn take_buffer(spare: &'static LocalKey<Cell<Vec<u8>>>, len: usize) -> Vec<u8> {
-    let buffer = spare.take();
+fn take_buffer(kept: &'static LocalKey<Spare>, len: usize) -> Vec<u8> {
+    let buffer = spare::take(kept);
     match buffer.is_empty() {
         true => vec![0; len],
         false => buffer,

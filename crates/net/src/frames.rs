@@ -8,6 +8,7 @@
 //! and gives back each frame that is out.
 
 use crate::handshake::{Greeting, Greets, greeting};
+use crate::spare::{self, Spare};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -28,7 +29,7 @@ const LARGE: u32 = 64 * 1024;
 thread_local! {
     /// The buffer of the reader that reads next in this thread. Only a connection that has stopped
     /// amid a frame keeps a buffer.
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static SPARE: Spare = const { Cell::new(Vec::new()) };
 }
 
 /// What the bytes that have arrived so far are.
@@ -250,7 +251,7 @@ impl FrameReader {
             (self.start, self.end) = (0, 0);
             let ahead = std::mem::take(&mut self.ahead);
             if ahead.len() == self.ahead_len {
-                SPARE.set(ahead);
+                spare::keep(&SPARE, ahead);
             }
         }
         std::mem::take(&mut self.copied)
@@ -264,7 +265,7 @@ impl FrameReader {
             self.start = 0;
         }
         if self.ahead.is_empty() {
-            self.ahead = SPARE.take();
+            self.ahead = spare::take(&SPARE);
             self.ahead.resize(self.ahead_len, 0);
         }
         let due = match &self.state {

@@ -20,6 +20,7 @@ mod peer;
 mod poller;
 mod power;
 mod secret;
+mod spare;
 mod stream;
 pub mod witness;
 

@@ -2,6 +2,7 @@
 
 use super::cipher::Cipher;
 use super::{CONTENT_MAX, LENGTH_LEN, RECORD_MAX, TAG_LEN, take_buffer};
+use crate::spare::{self, Spare};
 use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem;
@@ -20,8 +21,8 @@ const AHEAD_OF_PLACE: usize = 256;
 pub(super) const IN_PLACE_MIN: usize = 32 << 10;
 
 thread_local! {
-    /// The buffer that this thread uses next; see that of the sending end.
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// The buffer that this thread uses next.
+    static SPARE: Spare = const { Cell::new(Vec::new()) };
 }
 
 pub(super) struct Receiving {
@@ -113,7 +114,7 @@ impl Receiving {
     fn give_back(&mut self) {
         if self.content.is_empty() && self.arrived.is_empty() && !self.buffer.is_empty() {
             (self.content, self.arrived) = (0..0, 0..0);
-            SPARE.set(mem::take(&mut self.buffer));
+            spare::keep(&SPARE, mem::take(&mut self.buffer));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::cipher::Cipher;
 use super::{CONTENT_MAX, LENGTH_LEN, RECORD_MAX, TAG_LEN, take_buffer};
+use crate::spare::{self, Spare};
 use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice};
 use std::mem;
@@ -18,9 +19,8 @@ const SENT_MAX: usize = 2 * RECORD_MAX + LONG;
 const IN_PLACE_RECORDS: usize = 4;
 
 thread_local! {
-    /// The buffer that this thread uses next: of the thread, because a process that was forked may
-    /// find a lock of other threads taken for ever.
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// The buffer that this thread uses next.
+    static SPARE: Spare = const { Cell::new(Vec::new()) };
 }
 
 pub(super) struct Sending {
@@ -89,7 +89,7 @@ impl Sending {
                 count => self.records.start += count,
             }
         }
-        SPARE.set(mem::take(&mut self.buffer));
+        spare::keep(&SPARE, mem::take(&mut self.buffer));
         Ok(mem::take(&mut self.promised))
     }
 }
