@@ -17,6 +17,7 @@ mod descriptors;
 mod forwarder_loop;
 mod identity;
 mod lock;
+mod node_memory;
 mod pid_file;
 mod rights;
 mod sandbox;

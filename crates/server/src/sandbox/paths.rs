@@ -6,6 +6,7 @@
 
 use crate::backend::Backend;
 use crate::config::{Address, Config};
+use crate::node_memory::own_folder;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
@@ -121,6 +122,7 @@ fn rules(config: &Config) -> Rules {
     let trace = config.trace.as_ref().map(|trace| &trace.file);
     let written = config.pid_file.iter().chain(trace);
     rules.extend(written.map(|path| (folder(path), changed)));
+    rules.extend(own_folder().map(|folder| (folder, changed)));
     let etcd = config.ownership.etcd.as_ref();
     let etcd = etcd.map(|it| [&it.ca, &it.cert, &it.key, &it.password_file]);
     let etcd = etcd.into_iter().flatten().flatten();

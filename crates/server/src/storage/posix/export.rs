@@ -161,12 +161,11 @@ pub(super) struct Export {
     widening: Mutex<()>,
 }
 
-/// A name of the export that no other one on this node has, for this user.
+/// A name of the export that no other one on this node has.
 fn name_on_node(root: &Statx, hidden: Handle) -> String {
-    let user = rustix::process::geteuid().as_raw();
     let (major, minor) = (root.stx_dev_major, root.stx_dev_minor);
     let Handle { inode, birth } = hidden;
-    format!("{user}-{major:x}:{minor:x}-{inode:x}-{birth:x}")
+    format!("{major:x}:{minor:x}-{inode:x}-{birth:x}")
 }
 
 impl Export {

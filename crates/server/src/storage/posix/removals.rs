@@ -7,9 +7,10 @@
 //! they find removed files when they tidy.
 
 use super::ring_memory::RingMemory;
+use crate::node_memory::own_folder;
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use std::path::Path;
+use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -71,11 +72,12 @@ struct Waits {
 impl Removals {
     /// Shares the notes of the forwarders of this node whose export has this name.
     pub(super) fn open(export: &str) -> Removals {
-        Removals::share(Path::new("/dev/shm"), &format!("tidegate-removed-{export}"))
+        let name = format!("removed-{export}");
+        Removals::of(own_folder().and_then(|folder| RingMemory::share(&folder, &name, WORDS)))
     }
 
-    fn share(folder: &Path, name: &str) -> Removals {
-        match RingMemory::share(folder, name, WORDS) {
+    fn of(memory: io::Result<RingMemory>) -> Removals {
+        match memory {
             Ok(memory) => {
                 let ring = Ring { memory };
                 let noted = ring.noted().load(Ordering::Acquire);
@@ -92,7 +94,6 @@ impl Removals {
             Err(error) => {
                 tracing::warn!(
                     %error,
-                    memory = %folder.join(name).display(),
                     "the room of files that other forwarders remove is free only after a while"
                 );
                 Removals::default()
