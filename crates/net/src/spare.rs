@@ -1,8 +1,8 @@
-//! A buffer that a thread keeps from one use to the next. It is of the thread and not shared, because
-//! a process that was forked may find a lock of other threads taken for ever.
+//! A buffer that a thread keeps from one use to the next. It is of the thread and not shared,
+//! because a process that was forked may find a lock of other threads taken for ever.
 //!
-//! A program may write while it exits, when what its threads had is gone: then each use has a buffer
-//! of its own.
+//! A program may write while it exits, when what its threads had is gone: then each use has a
+//! buffer of its own.
 
 use std::cell::Cell;
 use std::thread::LocalKey;

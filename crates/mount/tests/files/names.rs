@@ -41,7 +41,9 @@ fn names_are_made_found_moved_and_removed() {
     );
     rename(RenameFlags::EXCHANGE).expect("exchanged");
     assert!(fs::symlink_metadata(&from).expect("there").is_symlink());
-    let both = rename(RenameFlags::WHITEOUT | RenameFlags::NOREPLACE);
+    let new = mount.path("b/new");
+    let both = RenameFlags::WHITEOUT | RenameFlags::NOREPLACE;
+    let both = rustix::fs::renameat_with(rustix::fs::CWD, &from, rustix::fs::CWD, &new, both);
     assert_eq!(both, Err(rustix::io::Errno::INVAL));
     let error = fs::remove_dir(mount.path("b")).expect_err("not empty");
     assert_eq!(error.raw_os_error(), Some(39));
