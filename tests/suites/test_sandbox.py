@@ -92,7 +92,7 @@ def table():
 @pytest.mark.parametrize("io", ["buffered", "direct"])
 def test_each_thread_has_the_capabilities_of_the_table(forwarder, io):
     kept, all_of_them = table()
-    assert len(kept) == 13, kept
+    assert len(kept) == 14, kept
     if io == "direct":
         all_of_them |= sets_of("`CAP_IPC_LOCK`")
     forwarder.stop()
