@@ -6,7 +6,7 @@
 //! has missed notes, and looks at all files that it knows. Forwarders on other nodes get no notes:
 //! they find removed files when they tidy.
 
-use super::ring_memory::RingMemory;
+use super::ring_memory::{NAMED, RingMemory};
 use crate::node_memory::own_folder;
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -72,7 +72,7 @@ struct Waits {
 impl Removals {
     /// Shares the notes of the forwarders of this node whose export has this name.
     pub(super) fn open(export: &str) -> Removals {
-        let name = format!("removed-{export}");
+        let name = format!("{NAMED}{export}");
         Removals::of(own_folder().and_then(|folder| RingMemory::share(&folder, &name, WORDS)))
     }
 

@@ -2,11 +2,12 @@
 //! back end: a store into a mapped file there ends the process where the back end is full, or gone.
 //!
 //! It lies in a tmpfs and has all its pages from the start. The last of these forwarders that ends
-//! in order takes the name away; one that was killed leaves the name to the next.
+//! in order takes the name away. What one that was killed has left, the next one that starts in the
+//! folder takes away.
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fallocate, flock, fstat,
-    fstatfs, open, openat, statat, unlinkat,
+    AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fallocate, flock,
+    fstat, fstatfs, open, openat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -18,6 +19,9 @@ use std::sync::atomic::AtomicU64;
 
 /// The number by which the kernel names a tmpfs.
 const TMPFS: i64 = 0x0102_1994;
+
+/// How the names of all such memory begin.
+pub(super) const NAMED: &str = "removed-";
 
 /// How often the name is looked up while others that end take it away.
 const TRIES: usize = 100;
@@ -46,6 +50,8 @@ impl RingMemory {
         if fstatfs(&folder)?.f_type as i64 != TMPFS {
             return Err(io::Error::other("the folder is no tmpfs"));
         }
+        // What is left costs memory, and nothing else.
+        let _ = sweep(&folder);
         for _ in 0..TRIES {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = openat(
@@ -58,10 +64,8 @@ impl RingMemory {
             let found = fstat(&file)?;
             check(&found)?;
             // Another one may have taken the name away before this one had the lock.
-            match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(named) if (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino) => {}
-                Ok(_) | Err(Errno::NOENT) => continue,
-                Err(error) => return Err(error.into()),
+            if !is_named(&folder, name, &found)? {
+                continue;
             }
             let bytes = words * size_of::<u64>();
             fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
@@ -100,12 +104,48 @@ impl Drop for RingMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping was made with this size, and nothing refers to it any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.words * size_of::<u64>()) };
-        // Others have the lock too while they use it. One that is just looking finds the name gone
-        // when it has the lock, and makes it anew.
-        if flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = unlinkat(&self.folder, &self.name, AtFlags::empty());
+        let _ = remove_unused(&self.folder, &self.name, &self.file);
+    }
+}
+
+/// Whether the name is that of this file.
+fn is_named(folder: &OwnedFd, name: &str, file: &Stat) -> io::Result<bool> {
+    match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(named) => Ok((named.st_dev, named.st_ino) == (file.st_dev, file.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes the name of a file away that nobody uses: whoever does has the lock too. One that is just
+/// looking finds the name gone when it has the lock, and makes it anew.
+fn remove_unused(folder: &OwnedFd, name: &str, file: &OwnedFd) -> io::Result<()> {
+    flock(file, FlockOperation::NonBlockingLockExclusive)?;
+    if is_named(folder, name, &fstat(file)?)? {
+        unlinkat(folder, name, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Removes all memory in the folder that nobody uses.
+fn sweep(folder: &OwnedFd) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    for entry in Dir::new(openat(folder, ".", flags, Mode::empty())?)? {
+        let entry = entry?;
+        let Some(name) = entry
+            .file_name()
+            .to_str()
+            .ok()
+            .filter(|name| name.starts_with(NAMED))
+        else {
+            continue;
+        };
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if let Ok(file) = openat(folder, name, flags, Mode::empty()) {
+            let _ = remove_unused(folder, name, &file);
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -134,6 +174,24 @@ mod tests {
         assert!(!folder.join(&name).exists());
         let new = RingMemory::share(&folder, &name, 1000).expect("made anew");
         assert_eq!(new.words()[999].load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_killed_forwarders_have_left_is_taken_away() {
+        let (folder, name) = place("left");
+        let folder = folder.join(&name);
+        std::fs::create_dir(&folder).expect("room");
+        let left = [folder.join("removed-left"), folder.join("other")];
+        for path in &left {
+            std::fs::write(path, "").expect("room");
+        }
+        let used = RingMemory::share(&folder, "removed-used", 10).expect("room");
+        assert_eq!(left.each_ref().map(|path| path.exists()), [false, true]);
+        drop(RingMemory::share(&folder, "removed-new", 10).expect("room"));
+        assert!(folder.join("removed-used").exists());
+        drop(used);
+        std::fs::remove_file(&left[1]).expect("own");
+        std::fs::remove_dir(&folder).expect("empty");
     }
 
     #[test]
