@@ -24,7 +24,8 @@ pub(super) struct Widths {
     most: usize,
 }
 
-/// What time a job took.
+/// What time a job took. A job that waits for a processor counts as one that waits for the back end;
+/// the debt stops it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobTime {
     /// When it ended, by a clock that all jobs share.

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_nothing_is_noted() {
+    fn without_memory_nothing_is_noted() {
         let removals = Removals::default();
         removals.note(file(1));
         assert_eq!(removals.take(), Removed::Files(Vec::new()));
