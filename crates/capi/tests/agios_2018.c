@@ -3,22 +3,15 @@
  * have numbers of type int (-DAGIOS_INTERFACE=2015).
  *
  * agios_2018 FOLDER: a folder for configuration files. */
-#include "check.h"
+#include "agios_conf.h"
 #include <agios.h>
 #include <errno.h>
 #include <unistd.h>
 
 enum { REQUESTS = 400, APPS = 4 };
 
-static char folder[2048], path[4096];
-
 static char *config(const char *settings) {
-    snprintf(path, sizeof path, "%s/agios.conf", folder);
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    fprintf(file, "library_options:\n{\n%s\n};\nuser_info:\n{\n stripe_size = 32768 ;\n};\n", settings);
-    CHECK(fclose(file) == 0);
-    return path;
+    return config_with("", settings, "user_info:\n{\n stripe_size = 32768 ;\n};\n");
 }
 
 /* What the callbacks leave for the dispatcher. */
@@ -172,7 +165,7 @@ static void a_full_queue_and_wrong_starts(void) {
 
 int main(int argc, char **argv) {
     CHECK(argc > 1);
-    snprintf(folder, sizeof folder, "%s", argv[1]);
+    folder = argv[1];
     everything_comes_back("default_algorithm = \"SJF\" waiting_time = 900000");
     everything_comes_back("default_algorithm = \"TO-agg\"");
     everything_comes_back("default_algorithm = \"EXCLUSIVE_TIME_WINDOW\" exclusive_tw_window_duration = 2000");

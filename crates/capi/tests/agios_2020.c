@@ -2,20 +2,14 @@
  * own with what its handler waits on. Compiled with -DAGIOS_INTERFACE=2020, as C and as C++.
  *
  * agios_2020 FOLDER: a folder for configuration files. */
-#include "check.h"
+#include "agios_conf.h"
 #include <agios.h>
 #include <errno.h>
 
 enum { HANDLERS = 8, REQUESTS = 200 };
 
-static char path[4096];
-
 static char *config(const char *settings) {
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    fprintf(file, "library_options:\n{\n%s\n};\n", settings);
-    CHECK(fclose(file) == 0);
-    return path;
+    return config_with("", settings, "");
 }
 
 /* What a handler of a remote call waits on. */
@@ -160,7 +154,7 @@ static void an_exit_tells_who_waits(void) {
 
 int main(int argc, char **argv) {
     CHECK(argc > 1);
-    snprintf(path, sizeof path, "%s/agios.conf", argv[1]);
+    folder = argv[1];
     handlers_wait_for_their_requests("SJF");
     handlers_wait_for_their_requests("aIOLi");
     handlers_wait_for_their_requests("TWINS");

@@ -2,7 +2,7 @@
  * interface under every algorithm. Compiled as a program for AGIOS: <agios.h>, -lagios.
  *
  * agios_defects FOLDER: a folder for configuration files. */
-#include "check.h"
+#include "agios_conf.h"
 #include <agios.h>
 #include <scheduling_algorithms.h>
 #include <stdatomic.h>
@@ -10,17 +10,8 @@
 
 enum { MOST = 200000 };
 
-static const char *folder;
-static char path[4096];
-
-/* Writes FOLDER/agios.conf with these settings. */
 static char *config(const char *settings) {
-    snprintf(path, sizeof path, "%s/agios.conf", folder);
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    fprintf(file, "# written by a test\nlibrary_options:\n{\n%s\n};\n", settings);
-    CHECK(fclose(file) == 0);
-    return path;
+    return config_with("# written by a test\n", settings, "");
 }
 
 static int said(const char *words) {
