@@ -24,8 +24,8 @@ pub(super) struct Widths {
     most: usize,
 }
 
-/// What time a job took. A job that waits for a processor counts as one that waits for the back end;
-/// the debt stops it.
+/// What time a job took. One that waits for a processor counts as one that waits for the back end:
+/// its user's width grows until there is a debt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobTime {
     /// When it ended, by a clock that all jobs share.
