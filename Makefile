@@ -19,8 +19,7 @@ check: ## format, lints and unit tests, in under 3 minutes
 	@tools/parts check
 
 test: ## everything that a change has to pass, as CI runs it; names at its end what failed
-	@tools/need test fsx pjdfstest
-	-@tools/need mpich-tests applications
+	@tools/need test
 	@tools/parts test
 
 test-long: ## 5,000 seeds of the fault test, the long runs of every end-to-end suite, fuzzing (hours)
