@@ -43,7 +43,7 @@ def test_as_on_a_plain_directory(up, case, way):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case, way", [("postgresql", "mount"), ("redis", "shim"), ("rocksdb", "mount")])
+@pytest.mark.parametrize("case, way", [("postgresql", "mount"), ("redis", "shim"), ("rocksdb", "mount"), ("duckdb", "mount")])
 def test_forwarders_are_killed_meanwhile(forwarders, case, way):
     need_fuse()
     with forwarders(4, restarts=True) as up:
