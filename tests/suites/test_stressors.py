@@ -12,12 +12,15 @@ from conftest import LONG, REPO, TIDEGATE, need_fuse
 
 # The short form's take little time, and look at what the mount itself does: names, modes, locks, attributes.
 QUICK = ["access", "chmod", "fcntl", "flock", "lockofd", "rename", "touch", "xattr"]
+# Of other classes, what they do with files.
+MORE = ["aio", "aiol", "msync", "readahead", "revio", "seek", "sendfile"]
 SECONDS = 3 if LONG else 1
 # Ends what hangs. `link` and `symlink` take 8,192 names away after their time is over.
 SECONDS_MAX = 300
 SMALL = [f"--{option}={size}" for option, size in {
     "chdir-dirs": 64, "copy-file-bytes": "128M", "dentries": 64, "dir-dirs": 64, "fallocate-bytes": "16M", "fiemap-bytes": "16M",
-    "hdd-bytes": "16M", "iomix-bytes": "16M", "sync-file-bytes": "16M"}.items()]
+    "hdd-bytes": "16M", "iomix-bytes": "16M", "msync-bytes": "16M", "readahead-bytes": "16M", "revio-bytes": "16M", "seek-size": "16M",
+    "sync-file-bytes": "16M"}.items()]
 # Stressors that ask for what the mount has not, or the short-cut: what they say there, and a word that docs/semantics.md
 # has among its limits.
 LACKING = {("fiemap", "mount"): ("skipped", "FS_IOC_FIEMAP not supported", "FIEMAP"),
@@ -26,11 +29,11 @@ LACKING = {("fiemap", "mount"): ("skipped", "FS_IOC_FIEMAP not supported", "FIEM
 
 
 def stressors():
-    """All of the class, as this version of stress-ng has them."""
+    """All of the class, as this version of stress-ng has them, and more."""
     if not LONG or not shutil.which("stress-ng"):
         return QUICK
     told = subprocess.run(["stress-ng", "--class", "filesystem?"], check=True, capture_output=True, text=True)
-    return told.stdout.partition(":")[2].split()
+    return told.stdout.partition(":")[2].split() + MORE
 
 
 def verdict(name, folder, before=()):
