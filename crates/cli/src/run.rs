@@ -366,8 +366,15 @@ impl Run {
             command.args(more);
         }
         command.args(&self.program[1..]);
+        let place = same_place(export, point);
+        // Who begins in the directory means its surroundings by `..`; in a view, the mount's.
+        let is_moved = place.is_some() && self.view.is_none();
+        match export.filter(|_| is_moved).and_then(Path::parent) {
+            Some(above) => command.env(ABOVE, above),
+            None => command.env_remove(ABOVE),
+        };
         let view = self.view.is_some().then(|| point.to_path_buf());
-        if let Some(place) = same_place(export, point).or(view) {
+        if let Some(place) = place.or(view) {
             command.env("PWD", &place);
             command.current_dir(place);
         }
@@ -488,6 +495,9 @@ const MOUNT: &str = "TIDEGATE_MOUNT";
 
 /// The exported directory, if it is on this node.
 const EXPORT: &str = "TIDEGATE_EXPORT";
+
+/// What is above the directory in which the user began, in place of what is above the mount.
+const ABOVE: &str = "TIDEGATE_ABOVE";
 
 /// `off`: names of the exported directory are left as they are.
 const REDIRECT: &str = "TIDEGATE_REDIRECT";

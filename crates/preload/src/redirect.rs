@@ -2,9 +2,9 @@
 //! a name works through the forwarders. `names.rs` has the calls that take names.
 //!
 //! A name is looked at as the text that it is: one that leads to the directory by a symbolic link
-//! elsewhere is left alone (`count` tells of files that are written so). Names that climb out of
-//! the directory by `..` are left alone too. Other programs' names cost the comparison of a few
-//! bytes.
+//! elsewhere is left alone (`count` tells of files that are written so). Relative names that climb
+//! out of the mount by `..` lead to what is above the directory, where the user began. Other
+//! programs' names cost the comparison of a few bytes.
 
 use crate::mounted::Mount;
 use libc::{c_char, c_int};
@@ -29,6 +29,8 @@ struct Places {
     /// Empty if it is not known.
     export: Vec<u8>,
     mount: Vec<u8>,
+    /// What `..` of the mount stands for; None if for the folder where the mount is.
+    above: Option<Vec<u8>>,
     /// Where names are led; None if they are left as they are.
     target: Option<Mount>,
 }
@@ -87,6 +89,7 @@ pub(crate) fn begin() {
     let is_off = variable(c"TIDEGATE_REDIRECT").is_some_and(|it| it == c"off");
     let redirects = !is_off && !export.is_empty();
     let places = Box::new(Places {
+        above: path(c"TIDEGATE_ABOVE").filter(|_| redirects),
         target: redirects.then(|| Mount::new(&mount, &export)).flatten(),
         export,
         mount,
@@ -261,12 +264,15 @@ unsafe fn concern_in(places: &Places, folder: c_int, path: *const c_char) -> Con
             b'/' if !places.export.is_empty() && begins(path, &places.export) => Concern::Export,
             b'/' => Concern::None,
             _ if folder != libc::AT_FDCWD => Concern::Folder,
-            first => match HERE.load(Ordering::Relaxed) {
-                IN_MOUNT => Concern::Mount,
-                NEAR => Concern::Near,
-                _ if first == b'.' && *path.add(1).cast::<u8>() == b'.' => Concern::Near,
-                _ => Concern::None,
-            },
+            first => {
+                let may_climb = first == b'.' && *path.add(1).cast::<u8>() == b'.';
+                match HERE.load(Ordering::Relaxed) {
+                    IN_MOUNT if !may_climb || places.above.is_none() => Concern::Mount,
+                    NEAR => Concern::Near,
+                    _ if may_climb => Concern::Near,
+                    _ => Concern::None,
+                }
+            }
         }
     }
 }
@@ -329,8 +335,9 @@ fn lead_in<const ROOM: usize>(
     true
 }
 
-/// Writes the path in the mount that a path stands for, with a NUL at its end; false if it is none
-/// of the exported directory. None if there is too little room to tell.
+/// Writes the path that a path stands for, with a NUL at its end: one in the mount for one of the
+/// exported directory, and one above that directory for one that climbs out of the mount. False if
+/// it stands for itself. None if there is too little room to tell.
 #[inline(never)]
 fn to_mount<const ROOM: usize>(
     places: &Places,
@@ -343,24 +350,50 @@ fn to_mount<const ROOM: usize>(
     let mut whole = [[0u8; ROOM]; 2];
     let whole = whole.as_flattened_mut();
     let here = working_directory(room)?;
-    let len = absolute(here, path, whole)?;
-    in_mount(places, &whole[..len], room)
+    let climbed = places
+        .above
+        .as_deref()
+        .zip(out_of_mount(places, here, path));
+    let Some((above, rest)) = climbed else {
+        let len = absolute(here, path, whole)?;
+        return in_mount(places, &whole[..len], room);
+    };
+    let len = absolute(above, rest, whole)?;
+    let is_led = in_mount(places, &whole[..len], room)?;
+    if !is_led {
+        room.get_mut(..=len)?[..len].copy_from_slice(&whole[..len]);
+        room[len] = 0;
+    }
+    Some(true)
 }
 
-/// Writes a relative path after the working directory; returns the length. The directory has no
-/// links, so `..` at the beginning of the path takes away its last components.
-fn absolute(mut here: &[u8], mut path: &[u8], whole: &mut [u8]) -> Option<usize> {
-    loop {
-        path = match path {
-            [b'.', b'.'] | [b'.', b'.', b'/', ..] => {
-                let last = here.iter().rposition(|byte| *byte == b'/')?;
-                here = &here[..last];
-                after_slashes(&path[2..])
-            }
-            [b'.', b'/', ..] => after_slashes(&path[1..]),
-            _ => break,
-        };
+/// What is left of a relative path when it has climbed out of the mount, in which `here` is; None
+/// if it does not.
+fn out_of_mount<'a>(places: &Places, here: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    let inside = below(here, &places.mount)?;
+    let parts = inside.split(|byte| *byte == b'/');
+    let depth = parts.filter(|part| !part.is_empty()).count();
+    (0..=depth).try_fold(path, |path, _| climb(path))
+}
+
+/// What is left of a relative path after its first component, if that is `..`.
+fn climb(path: &[u8]) -> Option<&[u8]> {
+    match after_slashes(path) {
+        [b'.', b'.'] => Some(&[]),
+        [b'.', b'.', rest @ ..] if rest.starts_with(b"/") => Some(after_slashes(rest)),
+        _ => None,
     }
+}
+
+/// Writes a relative path after a directory's; returns the length. That one has no links, so `..`
+/// at the beginning of the path takes away its last components, down to the root.
+fn absolute(mut here: &[u8], mut path: &[u8], whole: &mut [u8]) -> Option<usize> {
+    while let Some(rest) = climb(path) {
+        let last = here.iter().rposition(|byte| *byte == b'/');
+        (here, path) = (&here[..last.unwrap_or(0)], rest);
+    }
+    path = after_slashes(path);
+    let here = if here == b"/" { &[] } else { here };
     let len = here.len() + 1 + path.len();
     let room = whole.get_mut(..len)?;
     room[..here.len()].copy_from_slice(here);
@@ -493,6 +526,7 @@ mod tests {
         let places = Places {
             export: b"/work/data".to_vec(),
             mount: b"/work/data/mnt".to_vec(),
+            above: None,
             target: None,
         };
         let mut room = [0; PATH_MAX];
@@ -558,14 +592,40 @@ mod tests {
             (b"/work/run", b"../data/f", Some(b"/work/data/f")),
             (b"/work/run", b"../.././data/f", Some(b"/data/f")),
             (b"/work", b"..", Some(b"/")),
-            (b"/", b"work", Some(b"//work")),
+            (b"/", b"work", Some(b"/work")),
             (b"/work", b"..x/f", Some(b"/work/..x/f")),
-            (b"/work", b"../../../x", None),
+            (b"/work", b"../../../x", Some(b"/x")),
         ];
         for (here, path, wanted) in pairs {
             let mut whole = [0; 64];
             let found = absolute(here, path, &mut whole).map(|len| whole[..len].to_vec());
             assert_eq!(found.as_deref(), wanted);
+        }
+    }
+
+    #[test]
+    fn names_that_climb_out_of_the_mount_stand_for_what_is_above_the_directory() {
+        let places = Places {
+            export: b"/work/data".to_vec(),
+            mount: b"/run/7/mnt".to_vec(),
+            above: Some(b"/work".to_vec()),
+            target: None,
+        };
+        type Case<'a> = (&'a [u8], &'a [u8], Option<&'a [u8]>);
+        let cases: [Case<'_>; 10] = [
+            (b"/run/7/mnt", b"../f", Some(b"f")),
+            (b"/run/7/mnt", b"..", Some(b"")),
+            (b"/run/7/mnt", b".././/../f", Some(b"../f")),
+            (b"/run/7/mnt/a", b"../f", None),
+            (b"/run/7/mnt/a", b"../../f", Some(b"f")),
+            (b"/run/7/mnt/a/b", b"../../..", Some(b"")),
+            (b"/run/7/mnt", b"..f", None),
+            (b"/run/7/mnt", b"a/../../f", None),
+            (b"/run/7", b"../f", None),
+            (b"/run/7/mnt2", b"../f", None),
+        ];
+        for (here, path, wanted) in cases {
+            assert_eq!(out_of_mount(&places, here, path), wanted);
         }
     }
 }
