@@ -1,11 +1,13 @@
 """tidegate down on a mount in use: says at once who uses it, waits, and says what it did."""
 import os
 import pathlib
+import shutil
+import signal
 import subprocess
 import time
 
 import pytest
-from conftest import alive, kill, mounted, run, stop, until
+from conftest import TIDEGATE, alive, kill, mounted, need_fuse, run, stop, until
 
 
 class Down:
@@ -124,3 +126,71 @@ def test_what_is_mounted_in_its_place_stays(forwarders):
         assert mounted(up.mount) and (up.mount / "theirs").read_text() == "bytes"
         stop(mounting)
         up.up.wait(60)
+
+
+@pytest.fixture
+def place(work):
+    need_fuse()
+    with work.part() as part:
+        part.folder("data")
+        part.state = part / "run"
+        part.words = ("up", part / "data", "--forwarders", 2, "--state-dir", part.state)
+        yield part
+
+
+def programs_of(state):
+    """The processes whose arguments name the state directory."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"tidegate") and any(os.fsencode(state) in word for word in words):
+            found.append(int(process.name))
+    return found
+
+
+@pytest.mark.parametrize("removed", ["the directory", "its files"])
+def test_where_the_state_was_removed(place, removed):
+    """As what cleans the temporary directory does: it enters no mount."""
+    mount = place / "mnt"
+    run(TIDEGATE, *place.words, "--mount", mount)
+    assert len(programs_of(place.state)) >= 4, "forwarders, mount, and who keeps them"
+    if removed == "the directory":
+        shutil.rmtree(place.state)
+    else:
+        for path in place.state.iterdir():
+            path.unlink()
+    run(TIDEGATE, "down", "--state-dir", place.state)
+    assert not programs_of(place.state) and not mounted(mount)
+    run(TIDEGATE, "down", "--state-dir", place.state, code=2)
+
+
+def test_up_is_stopped_by_a_signal(place):
+    """Before it is ready: then nothing is up."""
+    for delay in range(6):
+        log = place / f"up.{delay}.err"
+        up = place.start(TIDEGATE, *place.words, log=log)
+        if delay:
+            until(lambda: len(programs_of(place.state)) > delay % 3 or up.poll() is not None, "it starts nothing")
+        up.send_signal(signal.SIGINT)
+        code, said = up.wait(60), log.read_text()
+        if code == 0:
+            run(TIDEGATE, "down", "--state-dir", place.state)
+            continue
+        assert (code, "nothing is up" in said) in ((130, True), (-signal.SIGINT, False)), (code, said)
+        assert not programs_of(place.state), said
+        assert not mounted(place.state / "mnt")
+
+
+def test_sets_of_other_places_are_named(place):
+    run(TIDEGATE, *place.words)
+    other = ("--state-dir", place / "other")
+    said = run(TIDEGATE, "down", *other, code=2).stderr
+    assert str(place.state) in said.split("you have forwarders in ")[1].split("; ")[0].split(", "), said
+    said = run(TIDEGATE, "stat", *other, code=2).stderr
+    assert str(place.state) in said.split(", but in ")[1].split("; ")[0].split(", "), said
+    said = run(TIDEGATE, "up", place / "data", "--forwarders", 2, *other, code=2).stderr
+    assert "forwarders, which are yours: " in said and f"down --state-dir {place.state}`" in said, said
+    run(TIDEGATE, "down", "--state-dir", place.state)

@@ -41,11 +41,8 @@ impl Down {
         let mut found = false;
         let mut lock = None;
         for _ in 0..ROUNDS_MAX {
-            if !is_there {
-                break;
-            }
             // Before the lock, which that process needs to end.
-            if let Some(process) = Process::find(&state.inside(&state.file("up.pid"))) {
+            if let Some(process) = members::supervisor(&state) {
                 found = true;
                 // What an earlier one left.
                 up::take_killed(&state);
@@ -53,6 +50,9 @@ impl Down {
                 if state.is_gone() {
                     return ended(&killed);
                 }
+            }
+            if !is_there {
+                break;
             }
             let taken = match StateLock::take(&state, "down", up::LOCK_PATIENCE) {
                 // Another has ended all that was here.
@@ -73,15 +73,8 @@ impl Down {
                  one before: end what starts them"
             )));
         }
-        if !is_there || !(found || rest()) {
-            let path = state.path().display();
-            let other = state.outside_of_jobs().map_or(String::new(), |other| {
-                let other = other.path().display();
-                format!(", the directory of this job; that of no job is {other}")
-            });
-            return Err(Fail::usage(format!(
-                "nothing is up in {path}{other}; see --state-dir"
-            )));
+        if !(found || rest()) {
+            return Err(nothing_up(&state));
         }
         killed.extend(up::stop(&state));
         up::take_killed(&state);
@@ -90,6 +83,21 @@ impl Down {
         }
         ended(&killed)
     }
+}
+
+/// That there is nothing to stop, and where there may be.
+fn nothing_up(state: &StateDir) -> Fail {
+    let path = state.path().display();
+    let other = state.outside_of_jobs().map_or(String::new(), |other| {
+        let other = other.path().display();
+        format!(", the directory of this job; that of no job is {other}")
+    });
+    let elsewhere = members::other_sets(state).map_or(String::new(), |sets| {
+        format!("; you have forwarders in {sets}")
+    });
+    Fail::usage(format!(
+        "nothing is up in {path}{other}{elsewhere}; see --state-dir"
+    ))
 }
 
 /// The end, after this had to be killed.

@@ -1,11 +1,11 @@
 //! The processes of a local set, by its state directory: those that hold pid files, also mounts
 //! that `tidegate mount` made, and those that no pid file names, because `tidegate up` was killed
-//! before they had come so far, or somebody has removed the files.
+//! before they had come so far, or somebody has removed the files, or the whole directory.
 //!
 //! The latter are known by what they run: this program, by this user, with a file of the state
-//! directory as its configuration, and that is the same directory where they look. Processes in
-//! containers may have another one by the same name. A descriptor of the process is opened first,
-//! so that what is read is of the process which is ended.
+//! directory as its configuration, and that is the same directory where they look, or none is there
+//! for them either. Processes in containers may have another one by the same name. A descriptor of
+//! the process is opened first, so that what is read is of the process which is ended.
 
 use crate::processes::Process;
 use crate::set_mounts::SetMount;
@@ -40,9 +40,40 @@ pub fn running(state: &StateDir) -> (Vec<RunningMount>, Vec<(usize, Process)>) {
         match role {
             Role::Mount(point) => mounts.push((Some(point), process)),
             Role::Forwarder(index) => forwarders.push((index, process)),
+            Role::Supervisor => {}
         }
     }
     (mounts, forwarders)
+}
+
+/// The `tidegate up` that keeps the set.
+pub fn supervisor(state: &StateDir) -> Option<Process> {
+    let by_file = Process::find(&state.inside(&state.file("up.pid")));
+    by_file.or_else(|| {
+        let mut unnamed = unnamed(state).into_iter();
+        let found = unnamed.find(|(role, _)| *role == Role::Supervisor);
+        found.map(|(_, process)| process)
+    })
+}
+
+/// The state directories of other sets of this user that serve something, as a list in words; None
+/// if there are none.
+pub fn other_sets(state: &StateDir) -> Option<String> {
+    let folder = |words: Vec<PathBuf>| match words.as_slice() {
+        [command, flag, file, ..]
+            if command == Path::new("serve") && flag == Path::new("--config") =>
+        {
+            file.is_absolute()
+                .then(|| file.parent().map(PathBuf::from))?
+        }
+        _ => None,
+    };
+    let mut all: Vec<PathBuf> = programs().into_iter().filter_map(folder).collect();
+    all.retain(|one| one != state.path() && one.join("client.toml").exists());
+    all.sort();
+    all.dedup();
+    let all: Vec<_> = all.iter().map(|one| one.display().to_string()).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// Whether forwarders or a mount run.
@@ -58,7 +89,12 @@ enum Role {
     Forwarder(usize),
     /// The mount, at this place.
     Mount(PathBuf),
+    /// The `tidegate up` that keeps them.
+    Supervisor,
 }
+
+/// Before the state directory, in the arguments of an `up` in the background.
+pub const KEEPS: &str = "--keeps";
 
 /// The arguments of this program's processes that this user runs, without this one.
 pub fn programs() -> Vec<Vec<PathBuf>> {
@@ -67,9 +103,8 @@ pub fn programs() -> Vec<Vec<PathBuf>> {
 
 /// The processes of this user that serve a state directory, except this one.
 fn unnamed(state: &StateDir) -> Vec<(Role, Process)> {
-    let Ok(place) = state.path().canonicalize() else {
-        return Vec::new();
-    };
+    let place = state.path();
+    let place = place.canonicalize().unwrap_or_else(|_| place.to_path_buf());
     let found = pids().filter_map(|pid| {
         let does = |pid| {
             let role = role(&arguments(pid)?, &place)?;
@@ -103,7 +138,8 @@ fn parent(pid: Pid) -> Option<Pid> {
     Pid::from_raw(fields.nth(1)?.parse().ok()?)
 }
 
-/// Whether a process finds the same directory at this path. No, if that cannot be known.
+/// Whether a process finds the same directory at this path, or like this one none. No, if that
+/// cannot be known.
 fn sees(pid: Pid, place: &Path) -> bool {
     let root = PathBuf::from(format!("/proc/{}/root", pid.as_raw_nonzero()));
     let inside = place.strip_prefix("/").unwrap_or(place);
@@ -111,7 +147,11 @@ fn sees(pid: Pid, place: &Path) -> bool {
         let found = std::fs::metadata(path).ok()?;
         Some((found.dev(), found.ino()))
     };
-    id(&root.join(inside)).is_some_and(|there| id(place) == Some(there))
+    let is_root = || id(&root).is_some() && id(&root) == id(Path::new("/"));
+    match (id(place), id(&root.join(inside))) {
+        (Some(here), there) => there == Some(here),
+        (None, there) => there.is_none() && is_root(),
+    }
 }
 
 /// The arguments of a process of this user that runs this program.
@@ -128,6 +168,7 @@ fn arguments(pid: Pid) -> Option<Vec<PathBuf>> {
         return None;
     }
     let text = std::fs::read(process.join("cmdline")).ok()?;
+    let text = text.strip_suffix(&[0]).unwrap_or(&text);
     let words = text.split(|byte| *byte == 0).skip(1);
     Some(
         words
@@ -139,10 +180,11 @@ fn arguments(pid: Pid) -> Option<Vec<PathBuf>> {
 /// What a process with these arguments does for the state directory, if anything.
 fn role(arguments: &[PathBuf], place: &Path) -> Option<Role> {
     let words: Vec<&Path> = arguments.iter().map(PathBuf::as_path).collect();
-    let is_in = |file: &Path| {
-        let folder = file.parent().and_then(|folder| folder.canonicalize().ok());
-        folder.is_some_and(|folder| folder == place)
+    let is_place = |folder: &Path| match folder.canonicalize() {
+        Ok(folder) => folder == place,
+        Err(_) => folder == place,
     };
+    let is_in = |file: &Path| file.parent().is_some_and(is_place);
     match words.as_slice() {
         [command, flag, file, ..]
             if *command == Path::new("serve") && *flag == Path::new("--config") && is_in(file) =>
@@ -159,6 +201,11 @@ fn role(arguments: &[PathBuf], place: &Path) -> Option<Role> {
         {
             Some(Role::Mount(point.to_path_buf()))
         }
+        [command, .., flag, folder]
+            if *command == Path::new("up") && *flag == Path::new(KEEPS) && is_place(folder) =>
+        {
+            Some(Role::Supervisor)
+        }
         _ => None,
     }
 }
@@ -171,7 +218,7 @@ mod tests {
     fn a_process_sees_the_directories_of_its_own_root() {
         let own = rustix::process::getpid();
         assert!(sees(own, &std::env::temp_dir()));
-        assert!(!sees(own, Path::new("/nowhere")));
+        assert!(sees(own, Path::new("/nowhere")), "it is gone for both");
     }
 
     #[test]
@@ -199,5 +246,12 @@ mod tests {
         assert_eq!(of(&["serve", "--config", &inside("other.toml")]), None);
         assert_eq!(of(&["stat", "--client", &inside("client.toml")]), None);
         assert_eq!(of(&["serve"]), None);
+        let keeps = ["up", "data", "--foreground", KEEPS, &inside("")];
+        assert_eq!(of(&keeps), Some(Role::Supervisor));
+        assert_eq!(of(&["up", "data", "--foreground", KEEPS, "/x"]), None);
+        // One that is gone is known by its name.
+        let gone = Path::new("/nowhere/run");
+        let words = ["serve", "--config", "/nowhere/run/forwarder.3.toml"].map(PathBuf::from);
+        assert_eq!(role(&words, gone), Some(Role::Forwarder(3)));
     }
 }

@@ -1,5 +1,6 @@
 //! The state directory of `tidegate up`: sockets, configurations, process ids, logs, `client.toml`.
 
+use crate::errln;
 use crate::fail::Fail;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -22,18 +23,35 @@ pub const MOUNT: &str = "mnt";
 /// The file that commands lock.
 pub const LOCK: &str = "lock";
 
-/// What the names of other files begin with that commands make in a state directory, up to a dot.
-const OWN_FILES: [&str; 9] = [
+/// Files that commands make in a state directory, and what the names of others begin and end with;
+/// a number may stand between.
+const OWN_NAMES: [&str; 6] = [
     "applications",
-    "client",
-    "forwarder",
     "killed",
     LOCK,
-    "mount",
     "restarts",
+    "restarts.new",
     "secret",
-    "up",
 ];
+const OWN_KINDS: [&str; 4] = ["client", "forwarder", "mount", "up"];
+const OWN_ENDS: [&str; 5] = ["log", "pid", "room", "sock", "toml"];
+
+/// Whether commands make files of this name. Others may lie there: by `..` of the mount, a program
+/// gets to the state directory.
+fn is_own(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('.').collect();
+    let is_of_kind = match parts.as_slice() {
+        [kind, middle @ .., end] => {
+            let is_number = |part: &&str| part.parse::<u64>().is_ok();
+            OWN_KINDS.contains(kind)
+                && OWN_ENDS.contains(end)
+                && middle.len() < 2
+                && middle.iter().all(is_number)
+        }
+        _ => false,
+    };
+    is_of_kind || OWN_NAMES.contains(&name)
+}
 
 /// `client.toml`: what the other commands need to know of a set of forwarders.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
@@ -212,7 +230,7 @@ impl StateDir {
 
     /// Removes the directory that a job of a batch system had, since the job's name does not come
     /// again: all that `up` and other commands have put there, and the directory if nothing else is
-    /// in it. The caller has its lock. Others' directories stay.
+    /// in it. The caller has its lock. Others' directories stay. Says what keeps the directory.
     pub fn remove_of_job(&self) {
         if self.outside_of_jobs().is_none() {
             return;
@@ -220,16 +238,19 @@ impl StateDir {
         let mut names = self.names();
         // The lock last: whoever waits for it, or comes anew, sees all of the rest or nothing.
         names.sort_by_key(|name| name == LOCK);
-        for name in names {
-            let kind = name.split_once('.').map_or(name.as_str(), |(kind, _)| kind);
-            // Whatever cannot be removed keeps the directory.
-            if OWN_FILES.contains(&kind) {
-                let _ = std::fs::remove_file(self.inside(&self.file(&name)));
-            } else if name == MOUNT {
-                let _ = std::fs::remove_dir(self.inside(&self.file(&name)));
-            }
+        // Whatever cannot be removed keeps the directory.
+        for name in names.iter().filter(|name| is_own(name)) {
+            let _ = std::fs::remove_file(self.inside(&self.file(name)));
         }
+        let _ = std::fs::remove_dir(self.inside(&self.file(MOUNT)));
         let _ = std::fs::remove_dir(&self.path);
+        names.retain(|name| !is_own(name) && name != MOUNT);
+        if !names.is_empty() {
+            let path = self.path.display();
+            names.sort();
+            let names = names.join(", ");
+            errln!("tidegate: {path} stays, for what is in it is not of forwarders: {names}");
+        }
     }
 
     /// Whether the directory that was opened has been removed.
@@ -357,5 +378,33 @@ mod tests {
 
     fn shown(path: &Path) -> String {
         path.display().to_string()
+    }
+
+    #[test]
+    fn files_of_users_are_told_from_those_of_commands() {
+        for own in [
+            "applications",
+            "client.toml",
+            "forwarder.63.sock",
+            "lock",
+            "mount.log",
+            "mount.57.toml",
+            "restarts.new",
+            "up.room",
+        ] {
+            assert!(is_own(own), "{own}");
+        }
+        for other in [
+            "client.csv",
+            "forwarder.x.log",
+            "lock.txt",
+            "mount.1.2.pid",
+            "result.log",
+            "up",
+            "",
+            ".pid",
+        ] {
+            assert!(!is_own(other), "{other}");
+        }
     }
 }

@@ -79,6 +79,9 @@ impl Target {
                 let other = other.path().display();
                 place = format!("{place}, the directory of this job (that of no job is {other})");
             }
+            if let Some(sets) = members::other_sets(&state_dir) {
+                place = format!("{place}, but in {sets}");
+            }
             return Err(Fail::usage(format!(
                 "there are no forwarders in {place}; start some with `tidegate up DIR`, or name \
                  them with --state-dir, --forwarders or TIDEGATE_FORWARDERS",

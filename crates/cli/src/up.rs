@@ -12,6 +12,7 @@ use crate::fail::Fail;
 use crate::installed;
 use crate::keys::KeyFlags;
 use crate::lock::StateLock;
+use crate::members::KEEPS;
 use crate::output;
 use crate::processes::{self, Process};
 use crate::restarts::Restarts;
@@ -76,6 +77,9 @@ pub struct Up {
     /// Stay in the foreground until SIGTERM or SIGINT
     #[arg(long)]
     foreground: bool,
+    /// The state directory, for those who look at this process
+    #[arg(long, value_name = "DIR", hide = true)]
+    keeps: Option<PathBuf>,
     /// For tests: forwarder I dies as by kill -9 when its K-th request has come
     #[arg(long, value_name = "I:K", hide_short_help = true, value_parser = plan::indexed)]
     kill_at_request: Vec<(usize, String)>,
@@ -125,13 +129,28 @@ fn background(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
     let _ = std::fs::remove_file(plan.state.inside(&log));
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     arguments.push("--foreground".to_string());
+    // Any name can be given, but not every one be told.
+    let place = plan.state.path().to_str().map(str::to_string);
+    arguments.extend(place.into_iter().flat_map(|it| [KEEPS.to_string(), it]));
     let lock = Stdio::from(lock.into_input());
+    // Before there is something that a signal would leave behind.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Fail::runtime)?;
     let mut child = processes::start_with(&installed::own()?, &arguments, &log, lock)?;
-    let mut ended = None;
+    let (mut ended, mut told) = (None, None);
     let ready = processes::wait_until(2 * PATIENCE, || {
         ended = child.try_wait().ok().flatten();
-        ended.is_some() || is_ready(&log)
+        told = signals.pending().next();
+        ended.is_some() || told.is_some() || is_ready(&log)
     });
+    if let Some(signal) = told {
+        if let Some(process) = Process::of_child(&child) {
+            process.end(PATIENCE);
+        }
+        return Err(Fail {
+            code: u8::try_from(128 + signal).unwrap_or(1),
+            message: "stopped by a signal: nothing is up".to_string(),
+        });
+    }
     if let Some(status) = ended {
         let mut message = processes::last_line(&log);
         if message.is_empty() {

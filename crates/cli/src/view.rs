@@ -2,7 +2,9 @@
 
 use crate::fail::Fail;
 use crate::share::{Forwarders, Key};
+use crate::state::ClientFile;
 use crate::target::Target;
+use std::path::Path;
 use std::process::ExitCode;
 use tidegate_client::wire::Keep;
 use tidegate_client::{Client, Context, Errno};
@@ -73,6 +75,7 @@ impl View {
                 directory,
                 shares,
             }) => {
+                let directory = from_root(directory, &forwarders.found);
                 let directory = directory.trim_matches('/');
                 let words = [("directory", Some(directory))];
                 let what = format!("view create {name}");
@@ -105,6 +108,16 @@ impl View {
         forwarders.show(self.json)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A directory of the export by its name there. It may be given by its name on this node, too.
+fn from_root<'a>(directory: &'a str, found: &ClientFile) -> &'a str {
+    let places = [&found.export, &found.mount].into_iter().flatten();
+    let mut inside = places.filter_map(|place| {
+        let inside = Path::new(directory).strip_prefix(place).ok()?;
+        inside.to_str()
+    });
+    inside.next().unwrap_or(directory)
 }
 
 /// Finds the view of that name.
@@ -147,4 +160,24 @@ fn make(client: &Client, directory: &str) -> Result<(), Fail> {
         parent = attr.handle;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_may_be_named_where_it_lies_on_this_node() {
+        let found = ClientFile {
+            export: Some("/data".into()),
+            mount: Some("/run/mnt".into()),
+            ..ClientFile::default()
+        };
+        for given in ["jobs/fast", "/data/jobs/fast", "/run/mnt/jobs/fast"] {
+            assert_eq!(from_root(given, &found), "jobs/fast");
+        }
+        for given in ["/jobs/fast", "/database/fast"] {
+            assert_eq!(from_root(given, &found), given);
+        }
+    }
 }

@@ -53,6 +53,15 @@ fn mount_of(directory: &Path) -> Option<PathBuf> {
     Some(mount.point)
 }
 
+/// The state directory of this user's forwarders on this node that serve this directory, if it is
+/// not this one.
+pub fn served_from(export: &Path, state: &Path) -> Option<PathBuf> {
+    let programs = members::programs().into_iter();
+    let mut serving = programs.filter(|words| export_of(words).is_some_and(|one| one == export));
+    let folder = |words: Vec<PathBuf>| Some(words.get(2)?.parent()?.to_path_buf());
+    serving.find_map(|words| folder(words).filter(|folder| folder != state))
+}
+
 /// The directory that a forwarder with these arguments serves.
 fn export_of(words: &[PathBuf]) -> Option<PathBuf> {
     let [command, flag, file, ..] = words else {

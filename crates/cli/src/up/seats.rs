@@ -1,6 +1,7 @@
 //! Waits until the forwarders that were started hold the directory's seats: each its own, unless
 //! somebody else's forwarders have them.
 
+use super::nested;
 use super::plan::Plan;
 use crate::fail::Fail;
 use crate::processes;
@@ -46,9 +47,15 @@ pub fn wait(plan: &Plan) -> Result<(), Fail> {
         None => Ok(()),
         Some(seat) => {
             let export = plan.export.display();
+            let theirs = nested::served_from(&plan.export, plan.state.path());
+            let (whose, theirs) = match theirs {
+                Some(folder) => (", which are yours", folder.display().to_string()),
+                None => ("", "THEIRS".to_string()),
+            };
             Err(Fail::usage(format!(
-                "{export} is already served by other forwarders: .tidegate/seat.{seat} in it is \
-                 locked; use those, or stop them first (`tidegate down --state-dir THEIRS`)"
+                "{export} is already served by other forwarders{whose}: .tidegate/seat.{seat} in \
+                 it is locked; use those, or stop them first (`tidegate down --state-dir \
+                 {theirs}`)"
             )))
         }
     }
