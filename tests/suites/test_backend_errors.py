@@ -20,6 +20,7 @@ WAYS = ("plain", "mount", "shortcut")
 CASES = {
     "descriptors": "ok ENOSPC ENOSPC ENOSPC ok ok ok ok",
     "fsync": "ok ENOSPC ENOSPC",
+    "direct": "told ok ok",
     "closed": "ok ok ENOSPC ok",
     "duplicate": "ok ENOSPC ok",
     "stable": "ENOSPC ENOSPC ENOSPC",

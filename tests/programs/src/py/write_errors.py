@@ -41,6 +41,18 @@ def fsync():
     yield from (said(os.fsync, fd) for fd in fds)
 
 
+def direct():
+    """The same of what is written with O_DIRECT: the program's page cache has never had it."""
+    writer, other = descriptor(os.O_RDWR | os.O_DIRECT), descriptor()
+    with mmap.mmap(-1, MIB) as memory:
+        memory[:] = b"x" * MIB
+        wrote = said(os.pwrite, writer, memory, 0)
+    told = [said(os.fdatasync, fd) for fd in (other, writer, other, writer)]
+    # A file system may tell it at once, or when it is asked.
+    yield "told" if wrote != "ok" or told[:2] == ["ENOSPC"] * 2 else f"{wrote} {told}"
+    yield from told[2:]
+
+
 def closed():
     """close tells nothing; who opens the file afterwards is told."""
     writer = descriptor()

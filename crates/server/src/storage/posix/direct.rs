@@ -28,15 +28,27 @@ pub(crate) struct Direct {
 }
 
 /// Whether a file has such a descriptor.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) enum DirectFd {
     /// Not tried yet.
     #[default]
     Unknown,
-    /// The file does not support direct I/O.
-    Refused,
+    /// The file does not support direct I/O. A descriptor that may have written before that was
+    /// known stays for the next sync.
+    Refused(Option<Arc<Direct>>),
     /// The descriptor.
     Open(Arc<Direct>),
+}
+
+impl DirectFd {
+    /// The descriptor, also one that is used no more.
+    pub(super) fn descriptor(&self) -> Option<&Arc<Direct>> {
+        match self {
+            DirectFd::Unknown => None,
+            DirectFd::Refused(before) => before.as_ref(),
+            DirectFd::Open(direct) => Some(direct),
+        }
+    }
 }
 
 /// Whether an export uses direct I/O.
@@ -142,7 +154,7 @@ impl PosixFiles {
     pub(crate) fn direct_refused(&self, handle: Handle, direction: Direction) {
         self.export.direct.tell(&"Invalid argument");
         if let Some(known) = self.export.table.find(handle) {
-            known.data().direct[direction as usize] = DirectFd::Refused;
+            known.refuse_direct(direction);
         }
     }
 
@@ -153,9 +165,9 @@ impl PosixFiles {
         direction: Direction,
     ) -> Option<(Arc<Direct>, Arc<Gate>)> {
         let known = self.export.table.find(handle)?;
-        let direct = match &known.data().direct[direction as usize] {
-            DirectFd::Open(direct) => direct.clone(),
-            _ => return None,
+        let unsynced = !self.export.is_local;
+        let DirectFd::Open(direct) = known.direct(direction, unsynced, None) else {
+            return None;
         };
         Some((direct, known.gate.clone()))
     }

@@ -421,9 +421,10 @@ impl Export {
         if !self.direct.is_wanted() || known.kind != sys::REGULAR {
             return None;
         }
-        match &known.data().direct[direction as usize] {
-            DirectFd::Open(direct) => return Some(direct.clone()),
-            DirectFd::Refused => return None,
+        let unsynced = !self.is_local;
+        match known.direct(direction, unsynced, None) {
+            DirectFd::Open(direct) => return Some(direct),
+            DirectFd::Refused(_) => return None,
             DirectFd::Unknown => {}
         }
         let access = match direction {
@@ -432,7 +433,7 @@ impl Export {
         };
         let refused = |why: &dyn std::fmt::Display| {
             self.direct.tell(why);
-            known.data().direct[direction as usize] = DirectFd::Refused;
+            known.refuse_direct(direction);
             None
         };
         let fd = match self.reopen_widened(known, access | OFlags::DIRECT) {
@@ -445,9 +446,8 @@ impl Export {
         };
         match Direct::new(self.table.counted(fd), direction) {
             Ok(Some(direct)) => {
-                let direct = Arc::new(direct);
-                known.data().direct[direction as usize] = DirectFd::Open(direct.clone());
-                Some(direct)
+                let found = known.direct(direction, unsynced, Some(Arc::new(direct)));
+                found.descriptor().cloned()
             }
             Ok(None) => refused(&"the file system says so"),
             Err(error) => refused(&error),

@@ -7,7 +7,7 @@
 
 use super::PosixFiles;
 use super::descriptor::Descriptor;
-use super::direct::DirectFd;
+use super::direct::{Direct, DirectFd};
 use super::place::Place;
 use super::sys::{self, Done};
 use crate::storage::cache_gate::Gate;
@@ -60,6 +60,13 @@ pub(super) struct DataFds {
     pub(super) write: Option<Arc<Descriptor>>,
     /// Descriptors for direct I/O: one for reads, one for writes.
     pub(super) direct: [DirectFd; 2],
+}
+
+/// The descriptors that may have written a file. Each may be told what no other one is.
+pub(super) struct Writers {
+    /// Through the page cache, or past it at any place.
+    pub(super) buffered: Option<Arc<Descriptor>>,
+    pub(super) direct: Option<Arc<Direct>>,
 }
 
 /// All known files.
@@ -118,15 +125,18 @@ impl Known {
     }
 
     /// Notes that a sync, or the write-back before a close, begins: what is written from now on is
-    /// unsynced again. The caller says with [`Known::set_unsynced`] if the sync has failed. Returns
-    /// the descriptor that writes the file, if it is open.
-    pub(super) fn sync_begins(&self) -> Option<Arc<Descriptor>> {
+    /// unsynced again. The caller says with [`Known::set_unsynced`] if the sync has failed.
+    pub(super) fn sync_begins(&self) -> Writers {
         let data = self.data();
         // What is written just now may come after the sync.
         if data.is_idle() {
             self.unsynced.store(false, Ordering::Relaxed);
         }
-        data.write.clone()
+        let direct = &data.direct[Direction::Write as usize];
+        Writers {
+            buffered: data.write.clone(),
+            direct: direct.descriptor().cloned(),
+        }
     }
 
     /// Notes that the kernel may hold bytes back.
@@ -145,6 +155,32 @@ impl Known {
         data.write.clone()
     }
 
+    /// What there is for direct I/O; `made` if nothing is known yet. `unsynced` says whether what
+    /// the caller writes by it may be held back.
+    pub(super) fn direct(
+        &self,
+        direction: Direction,
+        unsynced: bool,
+        made: Option<Arc<Direct>>,
+    ) -> DirectFd {
+        let mut data = self.data();
+        let found = &mut data.direct[direction as usize];
+        if let (DirectFd::Unknown, Some(made)) = (&*found, made) {
+            *found = DirectFd::Open(made);
+        }
+        if unsynced && direction == Direction::Write && found.descriptor().is_some() {
+            self.set_unsynced();
+        }
+        found.clone()
+    }
+
+    /// Notes that the file does not take direct I/O.
+    pub(super) fn refuse_direct(&self, direction: Direction) {
+        let found = &mut self.data().direct[direction as usize];
+        let wrote = found.descriptor().filter(|_| direction == Direction::Write);
+        *found = DirectFd::Refused(wrote.cloned());
+    }
+
     /// Takes the file's data descriptors, unless a call uses one or bytes are unsynced.
     pub(super) fn take_idle_data(&self) -> Option<DataFds> {
         let mut data = self.data();
@@ -156,8 +192,8 @@ impl Known {
 impl DataFds {
     /// Whether there is no descriptor.
     pub(super) fn is_empty(&self) -> bool {
-        let direct = |it: &DirectFd| matches!(it, DirectFd::Open(_));
-        self.read.is_none() && self.write.is_none() && !self.direct.iter().any(direct)
+        let mut direct = self.direct.iter().filter_map(DirectFd::descriptor);
+        self.read.is_none() && self.write.is_none() && direct.next().is_none()
     }
 
     /// Whether no call uses a descriptor.
@@ -168,11 +204,9 @@ impl DataFds {
         };
         let both = [&self.read, &self.write].into_iter().flatten();
         let used = both.map(|fd| Arc::strong_count(fd) - shared);
-        let direct = self.direct.iter().filter_map(|it| match it {
-            DirectFd::Open(direct) => Some(Arc::strong_count(direct)),
-            _ => None,
-        });
-        used.chain(direct).all(|count| count == 1)
+        let direct = self.direct.iter().filter_map(DirectFd::descriptor);
+        used.chain(direct.map(Arc::strong_count))
+            .all(|count| count == 1)
     }
 }
 

@@ -12,7 +12,7 @@
 
 use super::descriptor::Descriptor;
 use super::export::Export;
-use super::handle_table::Known;
+use super::handle_table::{Known, Writers};
 use super::place::{Dir, Place};
 use super::removals::Removed;
 use super::sys::{self, Done, handle_of, no};
@@ -241,10 +241,7 @@ impl Export {
             // It is just being synced, so it is in use.
             return false;
         };
-        let Some(fd) = known.sync_begins() else {
-            return true;
-        };
-        match self.write_back_by(&fd) {
+        match self.write_back_by(&known.sync_begins()) {
             Ok(()) => true,
             Err(error) => {
                 self.note(known, error);
@@ -269,14 +266,22 @@ impl Export {
         }
     }
 
-    fn write_back_by(&self, fd: &Descriptor) -> rustix::io::Result<()> {
+    fn write_back_by(&self, writers: &Writers) -> rustix::io::Result<()> {
         let pages = libc::SYNC_FILE_RANGE_WAIT_BEFORE
             | libc::SYNC_FILE_RANGE_WRITE
             | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-        if !self.is_local {
-            return retry_on_intr(|| rustix::fs::fdatasync(fd));
+        let Writers { buffered, direct } = writers;
+        let buffered = buffered.as_deref();
+        if self.is_local {
+            // What was written directly is not held back.
+            return buffered.map_or(Ok(()), |fd| retry_on_intr(|| sync_pages(fd, pages)));
         }
-        retry_on_intr(|| sync_pages(fd, pages))
+        let both = [buffered, direct.as_deref().map(|direct| &direct.fd)];
+        let synced = both.map(|fd| match fd {
+            Some(fd) => retry_on_intr(|| rustix::fs::fdatasync(fd)),
+            None => Ok(()),
+        });
+        synced.into_iter().collect()
     }
 
     fn reach_place(&self, handle: Handle, place: &Place) -> Done<Option<OwnedFd>> {

@@ -11,6 +11,7 @@ mod orphan_tests;
 mod parked;
 mod removals_tests;
 mod short;
+mod unsynced;
 
 use super::*;
 use crate::seats::Seats;

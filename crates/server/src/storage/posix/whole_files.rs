@@ -1,7 +1,7 @@
 //! Whole-file operations on data: sync, allocate, copy, seek, append.
 
 use super::ends::Ends;
-use super::handle_table::Known;
+use super::handle_table::{Known, Writers};
 use super::sys::{self, Done, EXDEV, no};
 use super::{PosixFiles, dead};
 use crate::storage::Permit;
@@ -28,14 +28,19 @@ impl PosixFiles {
         self.export.faults.failure("fsync")?;
         let syncing = known.syncing.read();
         let _syncing = syncing.unwrap_or_else(|poisoned| poisoned.into_inner());
-        // The descriptor that was used for writing has received the write-back errors.
-        let fd = match known.sync_begins() {
-            Some(fd) => fd,
-            None => self.read_fd(&known)?,
+        let sync = |fd: &OwnedFd| match data_only {
+            true => retry_on_intr(|| rustix::fs::fdatasync(fd)),
+            false => retry_on_intr(|| rustix::fs::fsync(fd)),
         };
-        let synced = match data_only {
-            true => retry_on_intr(|| rustix::fs::fdatasync(&fd)),
-            false => retry_on_intr(|| rustix::fs::fsync(&fd)),
+        // The descriptors that were used for writing have received the write-back errors. Of direct
+        // writes the kernel itself has told them all.
+        let Writers { buffered, direct } = known.sync_begins();
+        let directly = direct.filter(|_| !self.export.is_local);
+        let directly = directly.map(|direct| sync(&direct.fd));
+        let synced = match (buffered, directly) {
+            (Some(fd), directly) => sync(&fd).and(directly.unwrap_or(Ok(()))),
+            (None, Some(directly)) => directly,
+            (None, None) => sync(&*self.read_fd(&known)?),
         };
         if synced.is_err() {
             known.set_unsynced();
