@@ -6,7 +6,7 @@ use crate::storage::PosixFiles;
 use crate::thread_rights::{Work, keep_for};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::warn;
 
 /// How often a part of the known files is looked at.
@@ -78,9 +78,18 @@ impl Running {
 
 fn tidy(files: &PosixFiles, end: &Receiver<()>) {
     let mut rounds = 0;
+    let mut learn_at = Instant::now();
     while end.recv_timeout(TIDY_EVERY) == Err(RecvTimeoutError::Timeout) {
         files.look_at_hidden();
         files.tidy();
+        let began = Instant::now();
+        if began >= learn_at {
+            if let Err(error) = files.learn_of_moves() {
+                warn!(%error, "renames by other forwarders are not known; trying again");
+            }
+            // A tenth of the time at most.
+            learn_at = Instant::now() + began.elapsed() * 10;
+        }
         rounds += 1;
         if rounds % SWEEP_ROUNDS == 0
             && let Err(error) = files.sweep_apart()

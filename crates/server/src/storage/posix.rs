@@ -96,6 +96,12 @@ impl PosixFiles {
     }
 
     /// How often the forwarders of this node have told each other that there is something to let go
+    /// Must be called about once a second: takes over where others have renamed files that are open
+    /// here without a descriptor, or directories above them.
+    pub fn learn_of_moves(&self) -> std::io::Result<()> {
+        self.export.learn_of_moves().map_err(as_io_error)
+    }
+
     /// of, or [`PosixFiles::end_wait`] was called.
     pub fn told_of_removals(&self) -> u32 {
         self.export.removals.rung()

@@ -247,7 +247,7 @@ impl Export {
 
     /// The flags that say whether statx asks the back end: this node's cached attributes may be
     /// stale where other nodes change the file.
-    fn asks(&self) -> AtFlags {
+    pub(super) fn asks(&self) -> AtFlags {
         match self.trust.attributes {
             true => AtFlags::empty(),
             false => AtFlags::STATX_FORCE_SYNC,

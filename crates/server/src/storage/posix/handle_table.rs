@@ -375,6 +375,13 @@ impl HandleTable {
         bucket.places.get(&handle).map(|it| it.place.clone())
     }
 
+    /// Changes the place of a file that has none.
+    pub(super) fn moved(&self, handle: Handle, place: Place) {
+        if let Some(parked) = self.bucket(handle).places.get_mut(&handle) {
+            parked.place = place;
+        }
+    }
+
     /// Adds a file by its `O_PATH` descriptor. A file that is known already stays as it is.
     pub(super) fn insert(&self, handle: Handle, kind: u32, path: OwnedFd) -> Arc<Known> {
         self.insert_in(&mut self.bucket(handle), handle, kind, path)

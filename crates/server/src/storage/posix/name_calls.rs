@@ -60,6 +60,7 @@ impl PosixFiles {
             self.export
                 .opens
                 .moved(attr.handle, kind, &path, &self.permit);
+            self.export.moved(attr.handle, &path);
         }
     }
 

@@ -13,7 +13,7 @@
 use super::descriptor::Descriptor;
 use super::export::Export;
 use super::handle_table::{Known, Writers};
-use super::place::{Dir, Place};
+use super::place::{DEPTH_MAX, Dir, Named, Place};
 use super::removals::Removed;
 use super::sys::{self, Done, handle_of, no};
 use super::untold::tells_loss;
@@ -198,12 +198,43 @@ impl Export {
         known.kind == sys::DIRECTORY || self.table.fds_max() < SMALL
     }
 
+    /// Reads the notes of what forwarders have renamed, if there are new ones, so that open files
+    /// without a descriptor are found when the notes are gone.
+    pub(super) fn learn_of_moves(&self) -> Done<()> {
+        if self.table.parked() == 0 {
+            return Ok(());
+        }
+        for handle in self.opens.new_moves(self.asks())? {
+            let concerns = self.places.has(handle) || self.table.place(handle).is_some();
+            if let Some(path) = concerns.then(|| self.opens.moved_to(handle)).flatten() {
+                self.moved(handle, &path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a file or directory was renamed to this path.
+    pub(super) fn moved(&self, handle: Handle, path: &[u8]) {
+        let ask = |path: &[u8]| self.handle_at(path);
+        self.places.moved(handle, path, ask);
+        let place = self.table.place(handle);
+        if place.is_some_and(|place| place.path() != path)
+            && ask(path) == Some(handle)
+            && let Some(place) = self.places.of(path, ask)
+        {
+            self.table.moved(handle, place);
+        }
+    }
+
+    /// The file at a path below the root.
+    fn handle_at(&self, path: &[u8]) -> Option<Handle> {
+        let stat = sys::stat_at(&self.root.path, path, AtFlags::empty()).ok()?;
+        self.is_ours(&stat).then(|| handle_of(&stat))
+    }
+
     /// The place of a file, if the file can be found there.
     fn place_of(&self, known: &Known) -> Option<Place> {
-        let ask = |path: &[u8]| {
-            let stat = sys::stat_at(&self.root.path, path, AtFlags::empty()).ok()?;
-            self.is_ours(&stat).then(|| handle_of(&stat))
-        };
+        let ask = |path: &[u8]| self.handle_at(path);
         let path = self.path_of(known).filter(|path| !path.is_empty());
         let path = path.filter(|path| !known.is_open() || ask(path) == Some(known.handle));
         if let Some(place) = path.and_then(|path| self.places.of(&path, ask)) {
@@ -299,13 +330,15 @@ impl Export {
         {
             return Ok(Some(found));
         }
-        let (mut at, mut below) = (place.dir.as_ref(), place.name.to_vec());
-        while let Some(dir) = at {
-            if let Some(found) = self.file_in(handle, dir, &below)? {
+        let (mut at, mut below) = (place.dir.clone(), place.name.to_vec());
+        for _ in 0..DEPTH_MAX {
+            let Some(dir) = at else { break };
+            if let Some(found) = self.file_in(handle, &dir, &below)? {
                 return Ok(Some(found));
             }
-            below = [&dir.name, b"/".as_slice(), &below].concat();
-            at = dir.parent.as_ref();
+            let Named { name, parent } = dir.named();
+            below = [&name, b"/".as_slice(), &below].concat();
+            at = parent;
         }
         Ok(None)
     }

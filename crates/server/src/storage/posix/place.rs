@@ -1,4 +1,8 @@
 //! Where files are that have no descriptor: the name of each, and the directories above it.
+//!
+//! All places share what is known of a directory, so a directory that is renamed takes the places
+//! below it along: at once where this forwarder renames it, else when the forwarder reads the note
+//! of who did (`orphans/moved.rs`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -7,10 +11,19 @@ use tidegate_wire::Handle;
 /// Below this number of remembered directories none are swept.
 const SWEEP_MIN: usize = 256;
 
-/// A directory below the root, as it was when a file in it was noted.
+/// The most directories above one another; deeper ones are not made (`WALK_MAX`).
+pub(super) const DEPTH_MAX: usize = 4096;
+
+/// A directory below the root.
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) handle: Handle,
+    named: Mutex<Named>,
+}
+
+/// Where a directory was when it was last looked for.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
     pub(super) name: Box<[u8]>,
     /// The directory that it is in; None: the root.
     pub(super) parent: Option<Arc<Dir>>,
@@ -24,7 +37,7 @@ pub(super) struct Place {
     pub(super) name: Box<[u8]>,
 }
 
-/// The directories of all places. Files of one directory share what is kept of it.
+/// The directories of all places, each once.
 #[derive(Default)]
 pub(super) struct Places {
     dirs: Mutex<Dirs>,
@@ -32,19 +45,37 @@ pub(super) struct Places {
 
 #[derive(Default)]
 struct Dirs {
-    by_path: HashMap<Box<[u8]>, Weak<Dir>>,
+    by_handle: HashMap<Handle, Weak<Dir>>,
     /// At this number those that no place needs any more are swept.
     sweep_at: usize,
+}
+
+impl Dir {
+    /// Its name and the directory above it.
+    pub(super) fn named(&self) -> Named {
+        crate::lock::lock(&self.named).clone()
+    }
+
+    /// The path below the root.
+    fn path(&self) -> Vec<u8> {
+        let Named { name, parent } = self.named();
+        Place { dir: parent, name }.path()
+    }
+
+    /// Those above it, the nearest first.
+    fn above(&self) -> impl Iterator<Item = Arc<Dir>> {
+        let parent = |dir: &Arc<Dir>| dir.named().parent;
+        std::iter::successors(self.named().parent, parent).take(DEPTH_MAX)
+    }
 }
 
 impl Place {
     /// The path below the root.
     pub(super) fn path(&self) -> Vec<u8> {
-        let mut names = vec![&*self.name];
-        let mut at = self.dir.as_ref();
-        while let Some(dir) = at {
-            names.push(&dir.name);
-            at = dir.parent.as_ref();
+        let mut names = vec![self.name.clone()];
+        if let Some(dir) = &self.dir {
+            names.push(dir.named().name);
+            names.extend(dir.above().map(|dir| dir.named().name));
         }
         names.reverse();
         names.join(&b'/')
@@ -72,10 +103,23 @@ impl Places {
         })
     }
 
+    /// Whether a place has this directory above it.
+    pub(super) fn has(&self, handle: Handle) -> bool {
+        self.lock().remembered(handle).is_some()
+    }
+
+    /// Notes that a directory was renamed to this path, if a place needs it and it is there.
+    pub(super) fn moved(&self, handle: Handle, path: &[u8], ask: impl Fn(&[u8]) -> Option<Handle>) {
+        if self.has(handle) && ask(path) == Some(handle) {
+            let _ = self.directory(path, ask);
+        }
+    }
+
     fn directory(&self, path: &[u8], ask: impl Fn(&[u8]) -> Option<Handle>) -> Option<Arc<Dir>> {
         let handle = ask(path)?;
-        let remembered = self.lock().remembered(path);
-        if let Some(dir) = remembered.filter(|dir| dir.handle == handle) {
+        let remembered = self.lock().remembered(handle);
+        let is_there = |dir: &Arc<Dir>| dir.path() == path;
+        if let Some(dir) = remembered.filter(is_there) {
             return Some(dir);
         }
         let mut at = None;
@@ -84,23 +128,15 @@ impl Places {
             let rest = &path[begin..];
             let len = rest.iter().position(|byte| *byte == b'/');
             let end = begin + len.unwrap_or(rest.len());
-            let above = &path[..end];
             let handle = match end == path.len() {
                 true => handle,
-                false => ask(above)?,
+                false => ask(&path[..end])?,
             };
-            let remembered = self.lock().remembered(above);
-            let found = remembered.filter(|dir| dir.handle == handle);
-            let dir = found.unwrap_or_else(|| {
-                let dir = Arc::new(Dir {
-                    handle,
-                    name: path[begin..end].into(),
-                    parent: at.take(),
-                });
-                self.lock().remember(above, &dir);
-                dir
-            });
-            (at, begin) = (Some(dir), end + 1);
+            let named = Named {
+                name: path[begin..end].into(),
+                parent: at.take(),
+            };
+            (at, begin) = (Some(self.lock().put(handle, named)?), end + 1);
         }
         at
     }
@@ -111,16 +147,35 @@ impl Places {
 }
 
 impl Dirs {
-    fn remembered(&self, path: &[u8]) -> Option<Arc<Dir>> {
-        self.by_path.get(path)?.upgrade()
+    fn remembered(&self, handle: Handle) -> Option<Arc<Dir>> {
+        self.by_handle.get(&handle)?.upgrade()
     }
 
-    fn remember(&mut self, path: &[u8], dir: &Arc<Dir>) {
-        if self.by_path.len() >= self.sweep_at.max(SWEEP_MIN) {
-            self.by_path.retain(|_, dir| dir.strong_count() > 0);
-            self.sweep_at = self.by_path.len() * 2;
+    /// Notes where a directory is. None if it would be below itself, since it was renamed while its
+    /// path was looked at.
+    fn put(&mut self, handle: Handle, named: Named) -> Option<Arc<Dir>> {
+        let Some(dir) = self.remembered(handle) else {
+            return Some(self.remember(handle, named));
+        };
+        let is_it = |other: &Arc<Dir>| Arc::ptr_eq(other, &dir);
+        let parent = named.parent.as_ref();
+        if parent.is_some_and(|it| is_it(it) || it.above().any(|other| is_it(&other))) {
+            return None;
         }
-        self.by_path.insert(path.into(), Arc::downgrade(dir));
+        let before = std::mem::replace(&mut *crate::lock::lock(&dir.named), named);
+        drop(before);
+        Some(dir)
+    }
+
+    fn remember(&mut self, handle: Handle, named: Named) -> Arc<Dir> {
+        if self.by_handle.len() >= self.sweep_at.max(SWEEP_MIN) {
+            self.by_handle.retain(|_, dir| dir.strong_count() > 0);
+            self.sweep_at = self.by_handle.len() * 2;
+        }
+        let named = Mutex::new(named);
+        let dir = Arc::new(Dir { handle, named });
+        self.by_handle.insert(handle, Arc::downgrade(&dir));
+        dir
     }
 }
 
@@ -133,6 +188,10 @@ mod tests {
         Some(Handle { inode, birth: 0 })
     }
 
+    fn dir(place: &Place) -> Arc<Dir> {
+        place.dir.clone().expect("not in the root")
+    }
+
     #[test]
     fn files_of_one_directory_share_it_until_another_one_has_its_name() {
         let places = Places::default();
@@ -142,7 +201,6 @@ mod tests {
             (one.path(), two.path()),
             (b"a/b/one".into(), b"a/b/two".into())
         );
-        let dir = |place: &Place| place.dir.clone().expect("not in the root");
         assert!(Arc::ptr_eq(&dir(&one), &dir(&two)));
         let other = |path: &[u8]| handle(path).map(|it| Handle { birth: 7, ..it });
         let three = places.of(b"a/b/three", other).expect("a path");
@@ -154,12 +212,47 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_is_renamed_takes_the_places_below_it_along() {
+        let places = Places::default();
+        let file = places.of(b"a/b/file", handle).expect("a path");
+        let moved = |path: &[u8]| match path {
+            b"new/a" => handle(b"a"),
+            _ => handle(path),
+        };
+        places.moved(handle(b"a").expect("one"), b"new/a", moved);
+        assert_eq!(file.path(), b"new/a/b/file");
+        // Of one that is not there, or that no place needs, nothing is noted.
+        places.moved(handle(b"a").expect("one"), b"nowhere", handle);
+        places.moved(handle(b"other").expect("one"), b"other", handle);
+        assert_eq!(file.path(), b"new/a/b/file");
+        assert!(!places.has(handle(b"other").expect("one")));
+    }
+
+    #[test]
+    fn directories_that_change_places_are_never_below_themselves() {
+        let places = Places::default();
+        let [a, b] = [b"a".as_slice(), b"a/b"].map(|path| handle(path).expect("one"));
+        let file = places.of(b"a/b/file", handle).expect("a path");
+        // Now `b` is on top, and `a` in it.
+        let turned = |path: &[u8]| match path {
+            b"b" => Some(b),
+            b"b/a" => Some(a),
+            _ => None,
+        };
+        places.moved(a, b"b/a", turned);
+        assert_eq!(file.path(), b"b/file");
+        // One that is renamed while it is looked for is found in itself.
+        assert!(places.of(b"b/b/b/file", |_| Some(b)).is_none());
+        assert_eq!(file.path(), b"b/file");
+    }
+
+    #[test]
     fn directories_that_no_file_needs_are_forgotten() {
         let places = Places::default();
         for number in 0..SWEEP_MIN * 4 {
             let path = format!("d{number}/file");
             places.of(path.as_bytes(), handle).expect("a path");
         }
-        assert!(places.lock().by_path.len() <= SWEEP_MIN);
+        assert!(places.lock().by_handle.len() <= SWEEP_MIN);
     }
 }

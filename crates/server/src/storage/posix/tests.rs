@@ -9,6 +9,7 @@ mod file_name_tests;
 mod moved;
 mod orphan_tests;
 mod parked;
+mod parked_moved;
 mod removals_tests;
 mod short;
 mod unsynced;

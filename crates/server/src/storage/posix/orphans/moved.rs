@@ -12,7 +12,7 @@ use crate::storage::posix::hidden::{draft_name, make_folder};
 use crate::storage::posix::sys::{self, Done, no};
 use crate::storage::{Permit, ofd};
 use rustix::fs::AtFlags;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -21,33 +21,63 @@ use tidegate_wire::{Handle, PATH_MAX};
 /// How long the note of a directory is kept.
 const DIRECTORY_KEPT: Duration = Duration::from_secs(3600);
 
-/// The most notes of directories that one forwarder keeps. Then it removes the oldest.
-const DIRECTORIES_MAX: usize = 1024;
+/// So long no note goes because there are many: forwarders read the notes about once a second, and
+/// know then where their open files are.
+const READ_WITHIN: Duration = Duration::from_secs(60);
 
-/// The most notes of files that one forwarder keeps. Then it removes the oldest; the file is found
-/// again only under the path that the client knows.
-const FILES_MAX: usize = 16_384;
+/// The most notes of directories that one forwarder keeps that are older than that, and in all.
+/// Beyond either it removes the oldest.
+const DIRECTORIES_MAX: (usize, usize) = (1024, 16_384);
 
-/// Files that a forwarder has noted, the oldest first, each once. The notes of some may be gone.
-#[derive(Default)]
+/// The same for notes of files. A file whose note is gone is found again by the forwarders that
+/// have read it, and by others only under the path that the client knows.
+const FILES_MAX: (usize, usize) = (16_384, 131_072);
+
+/// What a forwarder has noted, the oldest first, each once. The notes of some may be gone.
 struct Noted {
-    order: VecDeque<Handle>,
-    all: HashSet<Handle>,
+    max: (usize, usize),
+    kept: Duration,
+    order: BTreeMap<u64, (Handle, Instant)>,
+    numbers: HashMap<Handle, u64>,
+    last: u64,
 }
 
 impl Noted {
-    /// Adds a file. Returns the one whose note must go, if there are too many.
-    fn add(&mut self, handle: Handle) -> Option<Handle> {
-        if !self.all.insert(handle) {
-            return None;
+    fn new(max: (usize, usize), kept: Duration) -> Noted {
+        Noted {
+            max,
+            kept,
+            order: BTreeMap::new(),
+            numbers: HashMap::new(),
+            last: 0,
         }
-        self.order.push_back(handle);
-        if self.order.len() <= FILES_MAX {
-            return None;
+    }
+
+    /// Adds one, as the newest. Returns those whose notes must go, because they are too old or too
+    /// many.
+    fn add(&mut self, handle: Handle, now: Instant) -> Vec<Handle> {
+        self.forget(handle);
+        self.last += 1;
+        self.order.insert(self.last, (handle, now));
+        self.numbers.insert(handle, self.last);
+        let mut gone = Vec::new();
+        while let Some((_, (oldest, since))) = self.order.first_key_value() {
+            let (count, age) = (self.order.len(), now.saturating_duration_since(*since));
+            let many = count > self.max.0 && age > READ_WITHIN || count > self.max.1;
+            if !many && age <= self.kept {
+                break;
+            }
+            let oldest = *oldest;
+            gone.push(oldest);
+            self.forget(oldest);
         }
-        let oldest = self.order.pop_front()?;
-        self.all.remove(&oldest);
-        Some(oldest)
+        gone
+    }
+
+    fn forget(&mut self, handle: Handle) {
+        if let Some(number) = self.numbers.remove(&handle) {
+            self.order.remove(&number);
+        }
     }
 }
 
@@ -55,18 +85,25 @@ impl Noted {
 pub(super) struct Notes {
     folder: OwnedFd,
     files: Mutex<Noted>,
-    /// Directories that this forwarder has noted, the oldest first. A sweep removes the notes of
-    /// forwarders that have ended.
-    directories: Mutex<VecDeque<(Handle, Instant)>>,
+    /// Directories that this forwarder has noted. A sweep removes the notes of forwarders that have
+    /// ended.
+    directories: Mutex<Noted>,
+    /// The change of the folder that was read last, and whether it was so twice: what is changed in
+    /// the same tick of the clock shows no other time.
+    read: Mutex<(Option<Changed>, bool)>,
 }
+
+/// The time of a change, in seconds and nanoseconds.
+type Changed = (i64, u32);
 
 impl Notes {
     /// Opens the folder of notes in the hidden folder.
     pub(super) fn open(hidden: BorrowedFd<'_>) -> std::io::Result<Notes> {
         Ok(Notes {
             folder: make_folder(hidden, "moved")?,
-            files: Mutex::default(),
-            directories: Mutex::default(),
+            files: Mutex::new(Noted::new(FILES_MAX, Duration::MAX)),
+            directories: Mutex::new(Noted::new(DIRECTORIES_MAX, DIRECTORY_KEPT)),
+            read: Mutex::default(),
         })
     }
 
@@ -88,29 +125,9 @@ impl Notes {
         removed.or_else(ignore_absent).map_err(no)
     }
 
-    /// Remembers the note of a file, and removes the oldest if they are too many.
-    fn count_file(&self, handle: Handle) {
-        let gone = lock(&self.files).add(handle);
-        if let Some(handle) = gone
-            && let Err(error) = self.remove(hidden_name(handle))
-        {
-            tracing::debug!(inode = handle.inode, ?error, "old note stays");
-        }
-    }
-
-    /// Remembers the note of a directory, and removes those that are too old or too many.
-    fn count_directory(&self, handle: Handle) {
-        let mut directories = lock(&self.directories);
-        directories.retain(|(other, _)| *other != handle);
-        directories.push_back((handle, Instant::now()));
-        let mut gone = Vec::new();
-        while let Some((oldest, since)) = directories.front()
-            && (directories.len() > DIRECTORIES_MAX || since.elapsed() > DIRECTORY_KEPT)
-        {
-            gone.push(*oldest);
-            directories.pop_front();
-        }
-        drop(directories);
+    /// Remembers a note, and removes those that are too old or too many.
+    fn count(&self, noted: &Mutex<Noted>, handle: Handle) {
+        let gone = lock(noted).add(handle, Instant::now());
         for handle in gone {
             if let Err(error) = self.remove(hidden_name(handle)) {
                 tracing::debug!(inode = handle.inode, ?error, "old note stays");
@@ -126,6 +143,16 @@ impl Notes {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
         let kept = DIRECTORY_KEPT.as_secs() as i64;
         now.saturating_sub(stat.stx_mtime.tv_sec) > kept
+    }
+
+    /// Whether there may be notes that were not read. From now on they count as read.
+    fn are_new(&self, asks: AtFlags) -> Done<bool> {
+        let stat = sys::stat_at(&self.folder, c"", AtFlags::EMPTY_PATH | asks).map_err(no)?;
+        let changed = Some((stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec));
+        let mut read = lock(&self.read);
+        let before = *read;
+        *read = (changed, before.0 == changed);
+        Ok(before != (changed, true))
     }
 }
 
@@ -144,7 +171,7 @@ impl Opens {
         }
         if kind == sys::DIRECTORY {
             self.notes.write(handle, path);
-            self.notes.count_directory(handle);
+            self.notes.count(&self.notes.directories, handle);
             return;
         }
         if kind != sys::REGULAR {
@@ -155,7 +182,7 @@ impl Opens {
             return;
         }
         self.notes.write(handle, path);
-        self.notes.count_file(handle);
+        self.notes.count(&self.notes.files, handle);
         // The last close elsewhere may have come before the note was there to be removed.
         if let Err(error) = self.remove_if_unused(&group, handle, permit) {
             tracing::debug!(inode = handle.inode, ?error, "note stays");
@@ -167,6 +194,18 @@ impl Opens {
         let name = hidden_name(handle);
         let path = rustix::fs::readlinkat(&self.notes.folder, name, Vec::new()).ok()?;
         Some(path.into_bytes())
+    }
+
+    /// What has been renamed, if anything has since this was last asked. `asks` says how the folder
+    /// is looked at.
+    pub(in crate::storage::posix) fn new_moves(&self, asks: AtFlags) -> Done<Vec<Handle>> {
+        if !self.notes.are_new(asks)? {
+            return Ok(Vec::new());
+        }
+        let names = rustix::fs::Dir::read_from(&self.notes.folder).map_err(no)?;
+        let handles =
+            names.map(|name| Ok(parse_hidden_name(name.map_err(no)?.file_name().to_bytes())));
+        handles.filter_map(Result::transpose).collect()
     }
 
     /// Removes the note of a file whose last open here has ended, unless it is open elsewhere.
@@ -243,6 +282,7 @@ impl Opens {
         }
         let removed = self.notes.remove(hidden_name(handle));
         self.unlock(handle)?;
+        lock(&self.notes.files).forget(handle);
         removed
     }
 }
@@ -251,20 +291,34 @@ impl Opens {
 mod tests {
     use super::*;
 
-    #[test]
-    fn notes_of_files_are_bounded_and_the_oldest_goes() {
-        let file = |inode: usize| Handle {
+    fn file(inode: usize) -> Handle {
+        Handle {
             inode: inode as u64,
             birth: 1,
-        };
-        let mut noted = Noted::default();
-        for inode in 0..FILES_MAX {
-            assert_eq!(noted.add(file(inode)), None);
         }
-        assert_eq!(noted.add(file(7)), None, "it is noted already");
-        for inode in 0..10 {
-            assert_eq!(noted.add(file(FILES_MAX + inode)), Some(file(inode)));
+    }
+
+    #[test]
+    fn notes_are_bounded_and_the_oldest_goes() {
+        let (max, most) = (100, 300);
+        let mut noted = Noted::new((max, most), 3 * READ_WITHIN);
+        let begin = Instant::now();
+        // Within the time in which they are read, only the whole number counts.
+        for inode in 0..most {
+            assert_eq!(noted.add(file(inode), begin), []);
         }
-        assert_eq!((noted.order.len(), noted.all.len()), (FILES_MAX, FILES_MAX));
+        assert_eq!(noted.add(file(0), begin), [], "it is noted already");
+        for inode in 1..10 {
+            assert_eq!(noted.add(file(most + inode), begin), [file(inode)]);
+        }
+        let later = begin + 2 * READ_WITHIN;
+        assert_eq!(noted.add(file(1), later).len(), most + 1 - max);
+        assert_eq!(noted.add(file(2), later).len(), 1);
+        assert_eq!((noted.order.len(), noted.numbers.len()), (max, max));
+        // Whose note is gone counts no more.
+        noted.forget(file(1));
+        assert_eq!(noted.add(file(3), later), []);
+        let gone = noted.add(file(4), begin + 4 * READ_WITHIN);
+        assert_eq!((gone.len(), noted.order.len()), (max - 2, 3));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A rig with room for few descriptors, and so many open files in `dir/sub`, each with its number
 /// as its bytes.
-fn crowded(name: &str, files: usize) -> (Rig, Vec<Handle>) {
+pub(super) fn crowded(name: &str, files: usize) -> (Rig, Vec<Handle>) {
     let options = ExportOptions {
         fds_max: Some(16),
         ..ExportOptions::new(LAYOUT)
@@ -35,12 +35,12 @@ fn bytes(number: usize) -> Vec<u8> {
 }
 
 /// How many of the files have no descriptor.
-fn parked(rig: &Rig) -> usize {
+pub(super) fn parked(rig: &Rig) -> usize {
     rig.files.export.table.parked()
 }
 
 /// Uses so many other files that the table needs the room of all that are idle.
-fn crowd_out(rig: &mut Rig) {
+pub(super) fn crowd_out(rig: &mut Rig) {
     static OTHERS: AtomicUsize = AtomicUsize::new(0);
     for _ in 0..100 {
         let number = OTHERS.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ fn crowd_out(rig: &mut Rig) {
     }
 }
 
-fn reads(rig: &mut Rig, files: &[Handle]) {
+pub(super) fn reads(rig: &mut Rig, files: &[Handle]) {
     for (number, file) in files.iter().enumerate() {
         assert_eq!(
             rig.files.read_at(*file, 0, 100),
