@@ -65,7 +65,10 @@ impl Down {
                 break;
             }
         }
-        let rest = || state.inside(&state.client_file()).exists() || up::is_left(&state);
+        // An `up` that was killed early has left its number alone.
+        let files = [state.client_file(), state.file("up.pid")];
+        let is_file = |file: &PathBuf| state.inside(file).exists();
+        let rest = || files.iter().any(is_file) || up::is_left(&state);
         if is_there && lock.is_none() {
             let dir = state.path().display();
             return Err(Fail::runtime(format!(

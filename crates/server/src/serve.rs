@@ -6,7 +6,7 @@ use crate::pid_file::PidFile;
 use crate::rights;
 use crate::sandbox::{self, Held};
 use crate::start::{Server, StartError};
-use crate::storage::prepare_process;
+use crate::storage::{leave_node_memory, prepare_process};
 use crate::thread_rights::{Work, keep_for};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -40,7 +40,7 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
                  answer; see that it works, then start this forwarder again",
                 START_MAX.as_secs()
             );
-            std::process::exit(1);
+            end_at_once(1);
         });
     })?;
     if config.munge == Munge::On {
@@ -58,11 +58,11 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
         for (count, _) in signals.forever().enumerate() {
             if count > 0 {
                 warn!("second signal: leaving with requests unfinished");
-                std::process::exit(1);
+                end_at_once(1);
             }
             let Some(stop) = stop.get() else {
                 info!("stopped before it served");
-                std::process::exit(0);
+                end_at_once(0);
             };
             stop.ask();
         }
@@ -86,9 +86,17 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
     if let Some(pid_file) = pid_file {
         pid_file.remove();
     }
+    // A thread that waits for the back end may still have the export.
+    drop(leave_node_memory());
     let in_time = ended?;
     info!(in_time, "stopped");
     Ok(in_time)
+}
+
+/// Ends the process without its destructors, and leaves nothing in the node's memory.
+fn end_at_once(code: i32) -> ! {
+    let _left = leave_node_memory();
+    std::process::exit(code)
 }
 
 fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {

@@ -28,6 +28,7 @@ pub(crate) use faults::die;
 pub use faults::{FailCall, Faults, KillAfterEffect};
 pub use fence::{Fence, Permit};
 pub use pool::{PoolOptions, ThreadPool};
+pub(crate) use posix::leave_node_memory;
 pub use posix::{ExportError, ExportOptions, HIDDEN, PosixFiles, Trust};
 pub use slots::{SharedMemory, SlotBuffer, SlotBytes, Slots};
 pub use uring::{Uring, UringOptions, UringRefused};

@@ -40,6 +40,7 @@ pub(crate) use hidden::{
     open_hidden_file, open_hidden_with, read_hidden_file, read_or_record, replace_hidden_file,
 };
 pub(crate) use orphans::{SETTLED_BYTE, Vouching};
+pub(crate) use ring_memory::leave as leave_node_memory;
 pub(super) use sys::no;
 
 use super::{Fence, FileCounts, Permit};
@@ -95,13 +96,13 @@ impl PosixFiles {
         self.export.let_go_of_data(&named);
     }
 
-    /// How often the forwarders of this node have told each other that there is something to let go
     /// Must be called about once a second: takes over where others have renamed files that are open
     /// here without a descriptor, or directories above them.
     pub fn learn_of_moves(&self) -> std::io::Result<()> {
         self.export.learn_of_moves().map_err(as_io_error)
     }
 
+    /// How often the forwarders of this node have told each other that there is something to let go
     /// of, or [`PosixFiles::end_wait`] was called.
     pub fn told_of_removals(&self) -> u32 {
         self.export.removals.rung()

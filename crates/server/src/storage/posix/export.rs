@@ -6,7 +6,7 @@ use super::descriptor::Descriptor;
 use super::direct::{Direct, DirectFd, DirectState};
 use super::doubts::Doubts;
 use super::handle_table::{DataFds, HandleTable, Known};
-use super::hidden::make_folder;
+use super::hidden::{make_folder, sweep_drafts};
 use super::orphans::Opens;
 use super::place::Places;
 use super::removals::Removals;
@@ -189,6 +189,8 @@ impl Export {
         };
         let hidden = make_folder(root.as_fd(), HIDDEN).map_err(at_hidden)?;
         let hidden_handle = sys::handle_of(&sys::stat(&hidden).map_err(|e| at_hidden(e.into()))?);
+        // What stays takes little room, and nothing else.
+        let _ = sweep_drafts(hidden.as_fd());
         let stamps = Stamps::measure(hidden.as_fd()).map_err(at_hidden)?;
         let removals = Arc::new(match options.apart {
             Some(_) => Removals::default(),

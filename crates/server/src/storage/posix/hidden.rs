@@ -18,6 +18,9 @@ const FOLDER_TRIES: u32 = 100;
 /// How long to wait in between.
 const FOLDER_PAUSE: Duration = Duration::from_millis(20);
 
+/// After so many seconds a temporary file is nobody's any more.
+const DRAFT_KEPT: i64 = 3600;
+
 /// How many names are tried until an unused one is found.
 const NAME_TRIES: u32 = 100;
 
@@ -113,6 +116,40 @@ pub(super) fn draft_name(name: &str) -> String {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_nsec;
     let pid = rustix::process::getpid().as_raw_nonzero();
     format!("{name}.{pid}.{time}.{number}")
+}
+
+/// Removes the temporary files of forwarders that have ended before they were done with them.
+pub(super) fn sweep_drafts(dir: BorrowedFd<'_>) -> io::Result<()> {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let stat = |()| sys::stat_at(dir, name, AtFlags::empty()).ok();
+        let old = |stat: rustix::fs::Statx| now.saturating_sub(stat.stx_mtime.tv_sec) > DRAFT_KEPT;
+        if is_draft(name.to_bytes())
+            .then_some(())
+            .and_then(stat)
+            .is_some_and(old)
+        {
+            let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+        }
+    }
+    Ok(())
+}
+
+/// Whether a name is one of [`draft_name`]. Those of spare files go with their seats.
+fn is_draft(name: &[u8]) -> bool {
+    let is_number = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_digit);
+    let mut words = name.rsplitn(4, |byte| *byte == b'.');
+    let numbers = words
+        .by_ref()
+        .take(3)
+        .filter(|word| is_number(word))
+        .count();
+    numbers == 3
+        && words
+            .next()
+            .is_some_and(|rest| !matches!(rest, b"" | b"draft"))
 }
 
 fn make_draft(dir: BorrowedFd<'_>, name: &str) -> io::Result<(String, OwnedFd)> {

@@ -2,8 +2,8 @@
 //! back end: a store into a mapped file there ends the process where the back end is full, or gone.
 //!
 //! It lies in a tmpfs and has all its pages from the start. The last of these forwarders that ends
-//! in order takes the name away. What one that was killed has left, the next one that starts in the
-//! folder takes away.
+//! takes the name away, also where it ends before it has served ([`leave`]). What one that was
+//! killed has left, the next one that starts in the folder takes away.
 
 use rustix::fs::{
     AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fallocate, flock,
@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The number by which the kernel names a tmpfs.
 const TMPFS: i64 = 0x0102_1994;
@@ -29,10 +30,33 @@ const TRIES: usize = 100;
 pub(super) struct RingMemory {
     start: NonNull<AtomicU64>,
     words: usize,
+    named: Arc<Named>,
+}
+
+/// The name of such a memory.
+struct Named {
     folder: OwnedFd,
     name: String,
     /// Locked shared for as long as the memory is used.
     file: OwnedFd,
+}
+
+/// What this process uses.
+static USED: Mutex<Vec<Arc<Named>>> = Mutex::new(Vec::new());
+
+/// While there is this, the process makes no such memory.
+pub(crate) struct Left {
+    _used: MutexGuard<'static, Vec<Arc<Named>>>,
+}
+
+/// Takes away the names of what this process alone uses, because it ends and may not drop all.
+pub(crate) fn leave() -> Left {
+    let mut used = crate::lock::lock(&USED);
+    for named in used.drain(..) {
+        // Others use it, or it is gone.
+        let _ = named.remove_unused();
+    }
+    Left { _used: used }
 }
 
 // SAFETY: the memory is mapped for the life of the value and only accessed through atomics.
@@ -52,6 +76,8 @@ impl RingMemory {
         }
         // What is left costs memory, and nothing else.
         let _ = sweep(&folder);
+        // Until it is noted that the memory is used here.
+        let mut used = crate::lock::lock(&USED);
         for _ in 0..TRIES {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = openat(
@@ -72,12 +98,16 @@ impl RingMemory {
             let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
             // SAFETY: the kernel chooses the place, so no existing memory is touched.
             let start = unsafe { mmap(std::ptr::null_mut(), bytes, prot, flags, &file, 0)? };
-            return Ok(RingMemory {
-                start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
-                words,
+            let named = Arc::new(Named {
                 folder,
                 name: name.to_string(),
                 file,
+            });
+            used.push(named.clone());
+            return Ok(RingMemory {
+                start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+                words,
+                named,
             });
         }
         Err(io::Error::other("its name comes and goes"))
@@ -104,7 +134,15 @@ impl Drop for RingMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping was made with this size, and nothing refers to it any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.words * size_of::<u64>()) };
-        let _ = remove_unused(&self.folder, &self.name, &self.file);
+        let mut used = crate::lock::lock(&USED);
+        used.retain(|named| !Arc::ptr_eq(named, &self.named));
+        let _ = self.named.remove_unused();
+    }
+}
+
+impl Named {
+    fn remove_unused(&self) -> io::Result<()> {
+        remove_unused(&self.folder, &self.name, &self.file)
     }
 }
 

@@ -157,3 +157,33 @@ fn a_folder_that_another_forwarder_is_making_is_waited_for_but_not_for_ever() {
     );
     assert_eq!(tries, 1, "only what is missing is waited for");
 }
+
+#[test]
+fn what_forwarders_that_died_were_about_to_write_goes_after_a_while() {
+    let scratch = Scratch::new("drafts");
+    drop(export(scratch.path()).expect("export"));
+    let hidden = scratch.path().join(".tidegate");
+    let old = ["keeper.8265.808276518.2", "forwarder.0.8261.686293301.2"];
+    let kept = [
+        "keeper",
+        "forwarder.7",
+        "seat.3.17",
+        "draft.3.17.18",
+        "1.2.3",
+        "a.b.2.3",
+    ];
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
+    for name in old.iter().chain(&kept) {
+        let file = std::fs::File::create(hidden.join(name)).expect("room");
+        file.set_modified(long_ago).expect("own");
+    }
+    std::fs::write(hidden.join("policy.8265.808276518.2"), "").expect("room");
+    drop(export(scratch.path()).expect("export"));
+    let is_there = |name: &&&str| hidden.join(name).exists();
+    assert_eq!(old.iter().filter(is_there).count(), 0);
+    assert_eq!(kept.iter().filter(is_there).count(), kept.len());
+    assert!(
+        hidden.join("policy.8265.808276518.2").exists(),
+        "it may be in use"
+    );
+}
