@@ -1,8 +1,11 @@
 """`tidegate run` and its program: the exit code, signals, the terminal, children, and the mount of a run's own."""
+import contextlib
 import os
+import pathlib
 import pty
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -289,3 +292,84 @@ def test_ignored_signals_stay_ignored(up, either, ignored):
         return int(run("sh", "-c", f"trap '' {' '.join(ignored) or 'PIPE; trap - PIPE'}; {before} {ask}", env=environment,
                        cwd=cwd).stdout, 16) & ~(3 << 31)
     assert told(words) == told("")
+
+
+USER = 54322
+
+
+def tasks_of(user):
+    """How many tasks each process of a user has; his limit counts them all."""
+    found = {}
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if process.stat().st_uid == user:
+                found[process.name] = len(os.listdir(process / "task"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def crowded(up):
+    """Forwarders of a user, with a mount or without: `start(mounts, more, program...)` runs a program of his on
+    them where he may have so many tasks more than these have."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can start the processes of a user who has no others")
+    for folder in (up.path, up.path.parent):
+        folder.chmod(0o711)
+    home = up.folder("crowded")
+    shutil.copy(up.program, home / "tidegate")
+    shutil.copy(up.program.parent / "libtidegate_preload.so", home)
+    # The device of FUSE may be root's alone, and fusermount3 wants to know the user's name.
+    names = pathlib.Path("/etc/passwd").read_text() + f"tidegate-test:x:{USER}:{USER}::/:/bin/sh\n"
+    mounter = "mknod $0 c 10 229 && chmod 666 $0 && mount --bind $0 /dev/fuse && mount --bind $1 /etc/passwd && " \
+              "exec sleep 9999"
+    holder = up.start("unshare", "--mount", "sh", "-c", mounter, home / "fuse", up.file("crowded/passwd", names))
+    until(lambda: pathlib.Path(f"/proc/{holder.pid}/comm").read_text() == "sleep\n", "no namespace of mounts")
+    inside = ("nsenter", "--target", holder.pid, "--mount")
+    as_user = ("setpriv", "--reuid", USER, "--regid", USER, "--clear-groups")
+    states = {}
+    for mounts in (True, False):
+        data, state, temporary = (up.folder(f"crowded/{name}.{mounts}") for name in ("data", "state", "temporary"))
+        for folder in (data, state, temporary):
+            os.chown(folder, USER, USER)
+        state.chmod(0o700)
+        words = () if mounts else ("--no-mount",)
+        run(*inside, *as_user, home / "tidegate", "up", data, "--forwarders", 1, "--state-dir", state, *words)
+        states[mounts] = (data, state, temporary)
+
+    def start(mounts, more, *words, options=()):
+        data, state, temporary = states[mounts]
+        until(lambda: set(tasks_of(USER)) == start.processes, lambda: f"{tasks_of(USER)} and not {start.processes}")
+        limit = sum(tasks_of(USER).values()) + more
+        words = (*inside, "env", "--chdir", data, "prlimit", f"--nproc={limit}:{limit}", *as_user, home / "tidegate",
+                 "run", "--state-dir", state, *options, "--", *words)
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("TIDEGATE_")}
+        done = run(*words, code=None, env=environment | {"TMPDIR": str(temporary)})
+        until(lambda: not os.listdir(temporary), lambda: f"{os.listdir(temporary)} are left of {more}")
+        assert str(temporary) not in pathlib.Path(f"/proc/{holder.pid}/mounts").read_text()
+        return done
+    start.processes = set(tasks_of(USER))
+    yield start
+    for _, state, _ in states.values():
+        run(*inside, *as_user, home / "tidegate", "down", "--state-dir", state)
+
+
+@pytest.mark.parametrize("mounts, options", [(True, ()), (True, ("--summary",)), (False, ())])
+def test_a_user_who_may_start_no_more_processes(crowded, mounts, options):
+    """The program runs and is right, or is refused with the reason. Nothing is left."""
+    ends = []
+    for more in range(1, 40):
+        done = crowded(mounts, more, "sh", "-c", "echo bytes > f; read it < f; echo $it", options=options)
+        said = done.stderr.splitlines()
+        assert "panicked" not in done.stderr, done.stderr
+        if done.returncode == 0:
+            assert done.stdout == "bytes\n", done
+        else:
+            # 126 is that of a program that cannot be started.
+            assert done.returncode in (1, 126) and done.stdout == "", done
+            assert len(said) == 1 and said[0].startswith("tidegate: "), done.stderr
+            assert "Resource temporarily unavailable" in said[0], done.stderr
+        ends.append((done.returncode, *said))
+        if ends[-3:] == [(0, *(said if options else ()))] * 3:
+            break
+    print(*dict.fromkeys(ends), sep="\n")
+    assert ends[-1][0] == 0, ends[-1]

@@ -34,7 +34,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
-use supervise::{end_as, supervise};
+use supervise::{NotRun, end_as, supervise};
 use tidegate_client::opened::Program;
 use tidegate_server::config::rule::View;
 use watcher::Watcher;
@@ -154,7 +154,7 @@ impl Run {
         let watched = self.watch(&files, &app);
         mount.end();
         client.shutdown();
-        watched.map(end_as)
+        watched.map(end_as).map_err(|why| self.not_run(&why))
     }
 
     /// Runs the program in a mount that is there: nothing is left for us to do, so the program
@@ -163,12 +163,17 @@ impl Run {
     fn run_in(&self, files: &Files, app: &App) -> Result<ExitCode, Fail> {
         let is_counted = files.export.is_some() || self.summary;
         let is_read_at_end = self.summary || is_file(rustix::stdio::stderr());
-        if is_counted && (is_read_at_end || watcher::is_adopter()) {
-            return self.watch(files, app).map(end_as);
+        let is_watched = is_counted && (is_read_at_end || watcher::is_adopter());
+        if is_watched {
+            match self.watch(files, app) {
+                Ok(status) => return Ok(end_as(status)),
+                Err(why) if why.is_for_want_of_processes() => say_uncounted(why.error()),
+                Err(why) => return Err(self.not_run(&why)),
+            }
         }
         let mut command = self.command(files, app);
         let mut watcher = None;
-        if is_counted {
+        if is_counted && !is_watched {
             let counts = self.begin(files, &command);
             let started = counts.map(|counts| {
                 let say = || self.say(&counts);
@@ -177,7 +182,7 @@ impl Run {
                 Ok::<_, std::io::Error>(watcher)
             });
             watcher = started.transpose().unwrap_or_else(|error| {
-                errln!("tidegate: opened files are not counted: {error}");
+                say_uncounted(&error);
                 None
             });
         }
@@ -189,17 +194,26 @@ impl Run {
     }
 
     /// Runs the program as a child, and says what of it went past the forwarders.
-    fn watch(&self, files: &Files, app: &App) -> Result<ExitStatus, Fail> {
+    fn watch(&self, files: &Files, app: &App) -> Result<ExitStatus, NotRun> {
         let mut command = self.command(files, app);
         let counts = self.begin(files, &command);
         if let Some(counts) = &counts {
             counts.tell(&mut command, rustix::process::getpid());
         }
-        let status = supervise(&mut command, |error| cannot_run(&self.program[0], error))?;
+        let status = supervise(&mut command)?;
         if let Some(counts) = counts {
             self.say(&counts);
         }
         Ok(status)
+    }
+
+    fn not_run(&self, why: &NotRun) -> Fail {
+        match why {
+            NotRun::Program(error) => cannot_run(&self.program[0], error),
+            NotRun::Beside(error) => Fail::runtime(format!(
+                "the process that watches over the program cannot be started: {error}"
+            )),
+        }
     }
 
     /// Says what can be seen already, and begins to count.
@@ -474,6 +488,10 @@ fn same_place(export: Option<&Path>, point: &Path) -> Option<PathBuf> {
     let rest = here.strip_prefix(export?).ok()?;
     // Joining nothing would add a slash.
     Some(point.components().chain(rest.components()).collect())
+}
+
+fn say_uncounted(error: &std::io::Error) {
+    errln!("tidegate: opened files are not counted: {error}");
 }
 
 /// Set beside TIDEGATE_APP where its name was not the user's choice, and the program may start

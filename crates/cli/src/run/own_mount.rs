@@ -15,6 +15,9 @@ use tidegate_client::Client;
 use tidegate_mount::Mounted;
 use tidegate_server::config::rule::View;
 
+/// How often a process is tried to be started that unmounts, 100 ms apart.
+const FORK_TRIES: u32 = 600;
+
 /// Names that are tried for the directory.
 const NAMES_MAX: u32 = 100;
 
@@ -37,7 +40,9 @@ impl OwnMount {
         let path = CString::new(own.folder.as_os_str().as_bytes()).map_err(Fail::runtime)?;
         let watcher = Watcher::start(None, || take_away(&path));
         own.watcher = Some(watcher.map_err(|error| {
-            Fail::runtime(format!("a process that takes the mount away: {error}"))
+            Fail::runtime(format!(
+                "the process that is to take the mount away cannot be started: {error}"
+            ))
         })?);
         own.mounted = Some(mount::mount(client, &own.folder, false, view)?);
         Ok(own)
@@ -57,9 +62,13 @@ impl Drop for OwnMount {
         if let Some(mounted) = self.mounted.take() {
             mounted.unmount();
         }
-        // Busy while something is still mounted there, and then it has to stay.
-        let _ = std::fs::remove_dir(&self.folder);
-        if let Some(watcher) = self.watcher.take() {
+        // Busy while something is still mounted there, as where this user may start no more
+        // processes and so no fusermount3. Then the watcher does it when this process has ended.
+        let is_gone = match std::fs::remove_dir(&self.folder) {
+            Ok(()) => true,
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        };
+        if let Some(watcher) = self.watcher.take().filter(|_| is_gone) {
             watcher.dismiss();
         }
     }
@@ -103,6 +112,28 @@ fn is_there(made: &std::io::Result<()>) -> bool {
         .is_err_and(|error| error.kind() == ErrorKind::AlreadyExists)
 }
 
+/// Forks, and tries again for a while if this user has as many processes as he may.
+///
+/// # Safety
+/// As for fork.
+unsafe fn fork_in_time() -> libc::pid_t {
+    let pause = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000_000,
+    };
+    for _ in 0..FORK_TRIES {
+        // SAFETY: the caller answers for it, and the pause is a constant.
+        unsafe {
+            let child = libc::fork();
+            if child >= 0 {
+                return child;
+            }
+            libc::nanosleep(&raw const pause, null_mut());
+        }
+    }
+    -1
+}
+
 /// Takes the mount and its directory away, by system calls alone.
 fn take_away(path: &CStr) {
     let flags = libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW;
@@ -111,7 +142,7 @@ fn take_away(path: &CStr) {
         if libc::umount2(path.as_ptr(), flags) != 0 {
             let words = [c"fusermount3", c"-uz", c"--", path].map(CStr::as_ptr);
             let words = [words[0], words[1], words[2], words[3], null()];
-            let child = libc::fork();
+            let child = fork_in_time();
             if child == 0 {
                 // It has nothing to say that anybody could act on.
                 let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);

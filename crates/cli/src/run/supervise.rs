@@ -4,7 +4,6 @@
 
 use super::forked::{block, block_all};
 use super::witness::{Witness, catch_up};
-use crate::fail::Fail;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpgid, getpgrp, getpid, getppid,
     setrlimit, waitid,
@@ -30,11 +29,32 @@ const KEPT: [i32; 13] = [
 /// The first number behind the signals that have names.
 const NAMED_END: i32 = 32;
 
-/// Runs the program to its end. `cannot` makes a failure of the error with which it cannot be run.
-pub fn supervise(
-    command: &mut Command,
-    cannot: impl FnOnce(&std::io::Error) -> Fail,
-) -> Result<ExitStatus, Fail> {
+/// Why a program was not run.
+pub enum NotRun {
+    /// It cannot be run.
+    Program(std::io::Error),
+    /// What has to be beside it cannot be started.
+    Beside(std::io::Error),
+}
+
+impl NotRun {
+    /// Whether this user may start no more processes, or there is no memory for one. Then the
+    /// program can still take the place of this process.
+    pub fn is_for_want_of_processes(&self) -> bool {
+        let (NotRun::Program(error) | NotRun::Beside(error)) = self;
+        matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM))
+    }
+
+    /// What the system says.
+    pub fn error(&self) -> &std::io::Error {
+        let (NotRun::Program(error) | NotRun::Beside(error)) = self;
+        error
+    }
+}
+
+/// Runs the program to its end. Where it was not run, this process takes its signals again as it
+/// did before.
+pub fn supervise(command: &mut Command) -> Result<ExitStatus, NotRun> {
     let ignored = ignored();
     let is_ignored = |signal: &i32| ignored >> (signal - 1) & 1 == 1;
     let all = (1..NAMED_END).chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
@@ -42,14 +62,25 @@ pub fn supervise(
     let caught: Vec<i32> = passed.chain([SIGCHLD]).collect();
     // What comes before the program can take it waits.
     let before = block_all();
-    let mut signals = Signals::new(&caught).map_err(Fail::runtime)?;
-    let mut witness = Witness::start().map_err(Fail::runtime)?;
-    begin_as_started(command, &caught, is_ignored(&SIGCHLD), before, &witness);
-    let mut child = command.spawn().map_err(|error| cannot(&error))?;
+    let is_chld_ignored = is_ignored(&SIGCHLD);
+    let not_run = |why: NotRun| {
+        if is_chld_ignored {
+            // SAFETY: nothing of this process waits for children any more.
+            unsafe { libc::signal(SIGCHLD, libc::SIG_IGN) };
+        }
+        block(&before);
+        why
+    };
+    let beside = |error| not_run(NotRun::Beside(error));
+    let mut signals = Signals::new(&caught).map_err(beside)?;
+    let mut witness = Witness::start().map_err(beside)?;
+    begin_as_started(command, &caught, is_chld_ignored, before, &witness);
+    let spawned = command.spawn();
+    let mut child = spawned.map_err(|error| not_run(NotRun::Program(error)))?;
     block(&without(before, &caught));
     let terminal = rustix::termios::isatty(rustix::stdio::stdin());
     for signal in signals.forever() {
-        if let Some(status) = child.try_wait().map_err(Fail::runtime)? {
+        if let Some(status) = child.try_wait().map_err(NotRun::Beside)? {
             return Ok(status);
         }
         if signal == SIGCHLD {
@@ -62,7 +93,7 @@ pub fn supervise(
         }
         pass(signal, &child, &mut witness);
     }
-    child.wait().map_err(Fail::runtime)
+    child.wait().map_err(NotRun::Beside)
 }
 
 /// Ends this process as the program has ended: the exit code for those that exit, the same signal
