@@ -6,13 +6,16 @@ import sys
 import time
 
 import pytest
-from conftest import FORK, LONG, REPO, TIDEGATE, run, tidegate, until
+from conftest import LONG, REPO, TIDEGATE, run, tidegate, until
 
-PROGRAM = REPO / "tests/programs/src/py/open_many.py"
+PROGRAM, NEIGHBOUR = (REPO / "tests/programs/src/py" / name for name in ("open_many.py", "neighbour.py"))
 # The files of one program, which several processes share, and the limit of each of four forwarders.
 FILES, PROCESSES, LIMIT = (100_000, 8, 4096) if LONG else (6000, 2, 1024)
 FEW, FILES_OF_FEW = 64, 300
 WITHIN = 3000 if LONG else 300
+OTHER_USER = 54321
+# Of tens of thousands. Its turn comes after a few, and on a busy machine a few hundred.
+PASSED_MAX = 4000
 
 
 def limited(work, limit):
@@ -21,42 +24,37 @@ def limited(work, limit):
     return work.file(f"tidegate-{limit}", text, 0o755)
 
 
-def neighbour(folder, rounds, leave):
-    """Another program, which does a little of everything."""
-    os.mkdir(folder)
-    kept = os.open(f"{folder}/kept", os.O_RDWR | os.O_CREAT)
-    while not leave.is_set():
-        number = rounds.value
-        with open(f"{folder}/new", "w") as file:
-            file.write(str(number))
-        os.rename(f"{folder}/new", f"{folder}/now")
-        with open(f"{folder}/now") as file:
-            assert file.read() == str(number)
-        os.pwrite(kept, b"%09d" % number, 0)
-        os.fsync(kept)
-        assert os.pread(kept, 9, 0) == b"%09d" % number
-        assert sorted(os.listdir(folder)) == ["kept", "now"]
-        os.stat(f"{folder}/now")
-        os.unlink(f"{folder}/now")
-        rounds.value += 1
-        time.sleep(0.05)
-
-
 class Neighbour:
-    """Runs beside what is tested."""
+    """Another program, which runs beside what is tested: on the mount, as another user if it can be one, or by the
+    short-cut."""
 
-    def __init__(self, up, folder):
-        self.rounds, self.leave = FORK.Value("i"), FORK.Event()
-        self.process = up.fork(neighbour, folder, self.rounds, self.leave)
-        until(lambda: self.rounds.value > 0, "the other program makes no progress")
+    def __init__(self, up, name, way, counts):
+        self.up, self.name, self.leave = up, name, up / f"{name}.leave"
+        # Another user may be kept from this one's folders.
+        program = up.file("neighbour.py", NEIGHBOUR.read_text())
+        words = [sys.executable, program, up.mount / name, self.leave, counts]
+        if way == "shortcut":
+            words = [TIDEGATE, "run", "--", "env", "TIDEGATE_SHORTCUT=eager", *words]
+        elif os.geteuid() == 0:
+            up.data.chmod(0o777)
+            up.path.chmod(0o711)
+            up.path.parent.chmod(0o711)
+            words = ["setpriv", "--reuid", OTHER_USER, "--regid", OTHER_USER, "--clear-groups", *words]
+        with open(up / f"{name}.out", "wb") as output:
+            self.process = up.start(*words, log=up / f"{name}.err", env=up.environment, stdout=output)
+        until(lambda: self.rounds() > 0 or self.process.poll() is not None, f"{name} makes no progress")
+
+    def rounds(self):
+        return len((self.up / f"{self.name}.err").read_text().splitlines())
 
     def ends(self):
-        before = self.rounds.value
-        until(lambda: self.rounds.value > before + 1 or not self.process.is_alive(), "the other program hangs", 120)
-        self.leave.set()
-        self.process.join(120)
-        assert self.process.exitcode == 0, "the other program had an error"
-        print(f"{self.rounds.value} rounds of another program", end=" ")
+        before = self.rounds()
+        until(lambda: self.rounds() > before + 1 or self.process.poll() is not None, f"{self.name} hangs", 120)
+        self.leave.touch()
+        assert self.process.wait(120) == 0, (self.up / f"{self.name}.err").read_text()[-2000:]
+        rounds, what, most, took = (self.up / f"{self.name}.out").read_text().split()
+        print(f"{self.name}: {rounds} rounds, {what} passed by {most} calls in {took} s;", end=" ")
+        assert int(most) <= PASSED_MAX, f"{most} calls of the other program have come before one {what}"
 
 
 def memory_kib(up, count):
@@ -84,9 +82,10 @@ def up(forwarders, work):
 
 @pytest.mark.parametrize("way", ["mount", "shortcut"])
 def test_all_files_of_one_program_work(up, way):
-    beside = Neighbour(up, up.mount / f"beside-{way}")
+    counts = up.file(f"{way}.counts", bytes(8 * PROCESSES))
+    beside = [Neighbour(up, f"beside-{way}-{other}", other, counts) for other in ("mount", "shortcut")]
     before = memory_kib(up, 4)
-    words = [sys.executable, PROGRAM, up.mount / way, FILES, PROCESSES]
+    words = [sys.executable, PROGRAM, up.mount / way, FILES, PROCESSES, counts]
     if way == "shortcut":
         words = [TIDEGATE, "run", "--", "env", "TIDEGATE_SHORTCUT=eager", *words]
     program = up.start(*words, log=up / f"{way}.log", env=up.environment)
@@ -100,7 +99,8 @@ def test_all_files_of_one_program_work(up, way):
     assert most[0] > FILES // 3, f"only {most[0]} files had no descriptor"
     print(f"{said}{most[0]} files without a descriptor;",
           f"{(most[1] - before) * 1024 // FILES} bytes for each open file", end=" ")
-    beside.ends()
+    for other in beside:
+        other.ends()
     # What a program with the short-cut had not said when it ended stays until the end of its lease.
     most_left = FILES // 20 if way == "shortcut" else 0
     until(lambda: parked(up) <= most_left, lambda: f"{parked(up)} files are open after their close")
@@ -125,8 +125,9 @@ def test_nothing_is_left_in_the_hidden_folder(up):
 
 def test_a_forwarder_with_few_descriptors(forwarders, work):
     with forwarders(1, program=limited(work, FEW)) as up:
-        beside = Neighbour(up, up.mount / "beside")
-        said = run(sys.executable, PROGRAM, up.mount / "many", FILES_OF_FEW, 2, timeout=WITHIN).stdout
+        counts = up.file("counts", bytes(8 * 2))
+        beside = Neighbour(up, "beside", "mount", counts)
+        said = run(sys.executable, PROGRAM, up.mount / "many", FILES_OF_FEW, 2, counts, timeout=WITHIN).stdout
         assert said.count("ok:") == 2, said
         beside.ends()
         assert f"open files: {FEW}, of which" in logs(up, 1)[0]

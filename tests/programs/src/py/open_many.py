@@ -1,11 +1,14 @@
-"""open_many.py FOLDER FILES PROCESSES: opens so many files there, which so many processes share, and uses
-each of them while all are open. Prints the first error, or `ok` and the seconds of each step."""
+"""open_many.py FOLDER FILES PROCESSES [COUNTS]: opens so many files there, which so many processes share, and
+uses each of them while all are open. Prints the first error, or `ok` and the seconds of each step. In COUNTS
+each process counts its calls, in 8 bytes."""
+import mmap
 import os
 import resource
 import sys
 import time
 
 FOLDERS = 16
+DONE = [0]  # of this process
 
 
 def bytes_of(name):
@@ -15,6 +18,8 @@ def bytes_of(name):
 def step(what, items, call):
     began = time.monotonic()
     for item in items:
+        if what != "close":  # which nobody waits for
+            DONE[0] += 1
         try:
             call(item)
         except OSError as error:
@@ -40,6 +45,9 @@ class Files:
     def sync(self, name):
         os.fsync(self.open[name])
 
+    def move(self, name):
+        os.rename(f"{self.folder}/{name}", f"{self.folder}/{name}.moved")
+
     def close(self, name):
         os.close(self.open.pop(name))
 
@@ -54,11 +62,17 @@ def work(folder, own, count, others):
     told += [step("read", files.names, files.read), step("sync", files.names[::50], files.sync)]
     os.rename(f"{folder}/{files.names[0]}", f"{folder}/moved-{own}")
     os.unlink(f"{folder}/{files.names[1]}")
-    told += [step("again", files.names[:100], files.read), step("close", files.names, files.close)]
+    # One half of the folders keep their names, and the files of the others theirs.
+    half = FOLDERS // 2
+    told.append(step("move", [name for name in files.names[2::5] if int(name.split("/")[0]) < half], files.move))
+    moves = range(half, FOLDERS) if own == 0 else []
+    told.append(step("move", moves, lambda number: os.rename(f"{folder}/{number}", f"{folder}/moved.{number}")))
+    told += [step("again", files.names[::3], files.read), step("close", files.names, files.close)]
     print(own, "ok:", *told, "s", flush=True)
 
 
-def main(folder, files, processes):
+def main(folder, files, processes, counts=None):
+    global DONE
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for number in range(FOLDERS):
@@ -68,6 +82,9 @@ def main(folder, files, processes):
     for own in range(processes):
         pids.append(os.fork())
         if pids[-1] == 0:
+            if counts:
+                with open(counts, "r+b") as file:
+                    DONE = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")[own:own + 1]
             work(folder, own, files // processes, (ready, leave))
             sys.exit()
     os.close(ready)
@@ -79,4 +96,4 @@ def main(folder, files, processes):
     sys.exit(any(ends))
 
 
-main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
