@@ -35,6 +35,7 @@ mod libc_next;
 mod mounted;
 #[cfg(not(test))]
 mod names;
+mod paths;
 mod redirect;
 #[cfg(not(test))]
 mod starts;

@@ -7,6 +7,7 @@
 //! programs' names cost the comparison of a few bytes.
 
 use crate::mounted::Mount;
+use crate::paths::{absolute, begins, below, climb, stays};
 use libc::{c_char, c_int};
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -167,74 +168,6 @@ fn working_directory(room: &mut [u8]) -> Option<&[u8]> {
     room.get(..len).filter(|path| path.starts_with(b"/"))
 }
 
-/// The bytes of a path after a prefix, if the path has it: with no slash before them.
-pub(crate) fn below<'a>(path: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
-    let mut left = path;
-    for byte in prefix {
-        left = left.strip_prefix(std::slice::from_ref(byte))?;
-        if *byte == b'/' {
-            left = after_slashes(left);
-        }
-    }
-    match left.first() {
-        None => Some(left),
-        Some(b'/') => Some(after_slashes(left)),
-        // The whole root.
-        Some(_) if prefix == b"/" => Some(left),
-        Some(_) => None,
-    }
-}
-
-/// What comes after slashes and components `.`.
-fn after_slashes(mut path: &[u8]) -> &[u8] {
-    loop {
-        path = match path {
-            [b'/', rest @ ..] => rest,
-            [b'.'] | [b'.', b'/', ..] => &path[1..],
-            _ => return path,
-        };
-    }
-}
-
-/// Whether a path never climbs above where it begins, as if there were no links.
-fn stays(path: &[u8]) -> bool {
-    let mut depth = 0u32;
-    path.split(|byte| *byte == b'/').all(|part| match part {
-        b"" | b"." => true,
-        b".." => {
-            let is_inside = depth > 0;
-            depth = depth.saturating_sub(1);
-            is_inside
-        }
-        _ => {
-            depth += 1;
-            true
-        }
-    })
-}
-
-/// Whether the bytes of a string begin as a path does that has this prefix. Reads no byte after the
-/// first one that differs.
-///
-/// # Safety
-/// `text` is a string.
-unsafe fn begins(text: *const c_char, prefix: &[u8]) -> bool {
-    let mut at = text.cast::<u8>();
-    // SAFETY: it goes on only while the byte before was none that ends the string.
-    unsafe {
-        for byte in prefix {
-            if *at != *byte {
-                return false;
-            }
-            at = at.add(1);
-            while *byte == b'/' && (*at == b'/' || (*at == b'.' && *at.add(1) == b'/')) {
-                at = at.add(1);
-            }
-        }
-        matches!(*at, 0 | b'/')
-    }
-}
-
 /// What a name that a program gives to a call may have to do with the forwarders' files; `folder`
 /// is what a relative name is relative to.
 ///
@@ -374,32 +307,6 @@ fn out_of_mount<'a>(places: &Places, here: &[u8], path: &'a [u8]) -> Option<&'a 
     let parts = inside.split(|byte| *byte == b'/');
     let depth = parts.filter(|part| !part.is_empty()).count();
     (0..=depth).try_fold(path, |path, _| climb(path))
-}
-
-/// What is left of a relative path after its first component, if that is `..`.
-fn climb(path: &[u8]) -> Option<&[u8]> {
-    match after_slashes(path) {
-        [b'.', b'.'] => Some(&[]),
-        [b'.', b'.', rest @ ..] if rest.starts_with(b"/") => Some(after_slashes(rest)),
-        _ => None,
-    }
-}
-
-/// Writes a relative path after a directory's; returns the length. That one has no links, so `..`
-/// at the beginning of the path takes away its last components, down to the root.
-fn absolute(mut here: &[u8], mut path: &[u8], whole: &mut [u8]) -> Option<usize> {
-    while let Some(rest) = climb(path) {
-        let last = here.iter().rposition(|byte| *byte == b'/');
-        (here, path) = (&here[..last.unwrap_or(0)], rest);
-    }
-    path = after_slashes(path);
-    let here = if here == b"/" { &[] } else { here };
-    let len = here.len() + 1 + path.len();
-    let room = whole.get_mut(..len)?;
-    room[..here.len()].copy_from_slice(here);
-    room[here.len()] = b'/';
-    room[here.len() + 1..].copy_from_slice(path);
-    Some(len)
 }
 
 /// [`to_mount`] for an absolute path.
@@ -580,26 +487,6 @@ mod tests {
         for address in [0, 1, 4095, 1 << 63, usize::MAX] {
             let name = std::ptr::without_provenance::<c_char>(address);
             assert!(!may_be_read(name), "{address:x}");
-        }
-    }
-
-    #[test]
-    fn relative_names_begin_where_the_process_works() {
-        type Case<'a> = (&'a [u8], &'a [u8], Option<&'a [u8]>);
-        let pairs: [Case<'_>; 8] = [
-            (b"/work", b"data/f", Some(b"/work/data/f")),
-            (b"/work", b"./data/f", Some(b"/work/data/f")),
-            (b"/work/run", b"../data/f", Some(b"/work/data/f")),
-            (b"/work/run", b"../.././data/f", Some(b"/data/f")),
-            (b"/work", b"..", Some(b"/")),
-            (b"/", b"work", Some(b"/work")),
-            (b"/work", b"..x/f", Some(b"/work/..x/f")),
-            (b"/work", b"../../../x", Some(b"/x")),
-        ];
-        for (here, path, wanted) in pairs {
-            let mut whole = [0; 64];
-            let found = absolute(here, path, &mut whole).map(|len| whole[..len].to_vec());
-            assert_eq!(found.as_deref(), wanted);
         }
     }
 
