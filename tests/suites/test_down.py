@@ -194,3 +194,17 @@ def test_sets_of_other_places_are_named(place):
     said = run(TIDEGATE, "up", place / "data", "--forwarders", 2, *other, code=2).stderr
     assert "forwarders, which are yours: " in said and f"down --state-dir {place.state}`" in said, said
     run(TIDEGATE, "down", "--state-dir", place.state)
+
+
+def test_a_set_is_as_the_one_before(place):
+    """Unless somebody says otherwise, which is refused in words."""
+    run(TIDEGATE, *place.words, "--stripe", "64KiB")
+    other = run(TIDEGATE, "up", place / "data", "--state-dir", place / "other", "--forwarders", 3, code=2).stderr
+    assert "is already served by other forwarders, which are yours; " in other, other
+    run(TIDEGATE, "down", "--state-dir", place.state)
+    for flag, value in (("--forwarders", 3), ("--stripe", "1MiB")):
+        said = run(TIDEGATE, "up", place / "data", "--state-dir", place.state, flag, value, code=2).stderr
+        assert "had --forwarders 2 --stripe 65536 before" in said, said
+    said = run(TIDEGATE, "up", place / "data", "--state-dir", place.state).stdout
+    assert said.startswith("2 forwarders serve"), said
+    run(TIDEGATE, "down", "--state-dir", place.state)

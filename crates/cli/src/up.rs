@@ -1,6 +1,7 @@
 //! `tidegate up`: a local set of forwarders over one directory, mounted.
 
 mod keeper;
+mod layout;
 mod nested;
 mod plan;
 mod seats;
@@ -42,10 +43,9 @@ pub struct Up {
     /// Directory to export
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// How many forwarders
-    #[arg(long, value_name = "N", default_value_t = 4,
-          value_parser = clap::value_parser!(u16).range(1..=64))]
-    forwarders: u16,
+    /// How many forwarders [default: as many as the directory had before, else 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    forwarders: Option<u16>,
     /// Where to mount [default: mnt in the state directory]
     #[arg(long, value_name = "MNT")]
     mount: Option<PathBuf>,

@@ -53,13 +53,22 @@ fn mount_of(directory: &Path) -> Option<PathBuf> {
     Some(mount.point)
 }
 
-/// The state directory of this user's forwarders on this node that serve this directory, if it is
-/// not this one.
-pub fn served_from(export: &Path, state: &Path) -> Option<PathBuf> {
+/// That others serve the directory; `how` is seen, in words. Names the state directory of this
+/// user's forwarders on this node that do, if it is not this one.
+pub fn served(export: &Path, state: &Path, how: &str) -> Fail {
     let programs = members::programs().into_iter();
     let mut serving = programs.filter(|words| export_of(words).is_some_and(|one| one == export));
     let folder = |words: Vec<PathBuf>| Some(words.get(2)?.parent()?.to_path_buf());
-    serving.find_map(|words| folder(words).filter(|folder| folder != state))
+    let theirs = serving.find_map(|words| folder(words).filter(|folder| folder != state));
+    let (whose, theirs) = match theirs {
+        Some(folder) => (", which are yours", folder.display().to_string()),
+        None => ("", "THEIRS".to_string()),
+    };
+    let export = export.display();
+    Fail::usage(format!(
+        "{export} is already served by other forwarders{whose}{how}; use those, or stop them \
+         first (`tidegate down --state-dir {theirs}`)"
+    ))
 }
 
 /// The directory that a forwarder with these arguments serves.

@@ -1,6 +1,7 @@
 //! The plan of `tidegate up`: what it is going to start, checked before it starts anything.
 
 use super::Up;
+use super::layout::{self, Layout};
 use crate::fail::Fail;
 use crate::keys::Setting;
 use crate::members;
@@ -72,17 +73,20 @@ impl Plan {
                 "mount point {point} lies in the exported directory; choose another with --mount"
             )));
         }
+        let before = layout::recorded(&export);
+        let forwarders = up.forwarders.or_else(|| Some(before?.forwarders));
+        let forwarders = forwarders.unwrap_or(layout::FORWARDERS);
         let plan = Plan {
             shares: shares(up)?,
             state,
-            forwarders: up.forwarders.into(),
+            forwarders: forwarders.into(),
             mount: (!up.no_mount).then_some(mount),
             restarts: !up.no_restart,
-            settings: common_settings(up, &export),
+            settings: common_settings(up, &export, forwarders, before),
             export,
             trace: up.trace.as_deref().map(plain_path),
             ports: match up.transport.ends_with("tcp") {
-                true => free_ports(up.forwarders.into())?,
+                true => free_ports(forwarders.into())?,
                 false => Vec::new(),
             },
             transport: up.transport.clone(),
@@ -90,7 +94,12 @@ impl Plan {
             kill_after_effect: up.kill_after_effect.clone(),
             fail_call: up.fail_call.clone(),
         };
-        Config::from_source(plan.source(0))?;
+        let wanted = Config::from_source(plan.source(0))?.layout();
+        let wanted = Layout {
+            forwarders: wanted.seats,
+            stripe: wanted.stripe,
+        };
+        layout::check(&plan.export, plan.state.path(), wanted)?;
         let faults = plan.kill_at_request.iter().chain(&plan.kill_after_effect);
         let faults = faults.chain(&plan.fail_call);
         if let Some((index, _)) = faults
@@ -337,14 +346,25 @@ fn shown(path: &Path) -> String {
 }
 
 /// The settings of every forwarder: those of flags, over those of all local sets.
-fn common_settings(up: &Up, export: &Path) -> Vec<Setting> {
+fn common_settings(
+    up: &Up,
+    export: &Path,
+    forwarders: u16,
+    before: Option<Layout>,
+) -> Vec<Setting> {
     let mut settings: Vec<Setting> = vec![
         ("", "export", "DIR", shown(export).into()),
-        ("", "seats", "--forwarders", i64::from(up.forwarders).into()),
+        ("", "seats", "--forwarders", i64::from(forwarders).into()),
         ("[ownership]", "one_node", "DIR", true.into()),
         ("[ownership]", "room_for_clients", "DIR", ROOM.into()),
     ];
     settings.extend(up.keys.0.iter().cloned());
+    let is_stripe = |setting: &Setting| (setting.0, setting.1) == ("", "stripe");
+    if let Some(stripe) = before.and_then(|before| i64::try_from(before.stripe).ok())
+        && !settings.iter().any(is_stripe)
+    {
+        settings.push(("", "stripe", ".tidegate/layout", stripe.into()));
+    }
     settings
 }
 

@@ -46,17 +46,8 @@ pub fn wait(plan: &Plan) -> Result<(), Fail> {
         // One of them stands in for another, which will have its seat a little later.
         None => Ok(()),
         Some(seat) => {
-            let export = plan.export.display();
-            let theirs = nested::served_from(&plan.export, plan.state.path());
-            let (whose, theirs) = match theirs {
-                Some(folder) => (", which are yours", folder.display().to_string()),
-                None => ("", "THEIRS".to_string()),
-            };
-            Err(Fail::usage(format!(
-                "{export} is already served by other forwarders{whose}: .tidegate/seat.{seat} in \
-                 it is locked; use those, or stop them first (`tidegate down --state-dir \
-                 {theirs}`)"
-            )))
+            let how = format!(": .tidegate/seat.{seat} in it is locked");
+            Err(nested::served(&plan.export, plan.state.path(), &how))
         }
     }
 }
