@@ -92,17 +92,17 @@ impl Hint {
         self.flags & flag != 0
     }
 
-    /// Whether all of these bytes lie within one step.
+    /// Whether all of these bytes lie within one step; there is one at least.
     fn holds(&self, offset: u64, len: u64) -> bool {
-        let end = offset.saturating_add(len);
-        if offset < self.first || end - 1 > self.last {
+        let last = offset.saturating_add(len - 1);
+        if offset < self.first || last > self.last {
             return false;
         }
-        (offset - self.first) / self.step == (end - 1 - self.first) / self.step
+        (offset - self.first) / self.step == (last - self.first) / self.step
     }
 
     fn overlaps(&self, offset: u64, len: u64) -> bool {
-        offset <= self.last && offset.saturating_add(len) > self.first
+        offset <= self.last && offset.saturating_add(len - 1) >= self.first
     }
 
     /// The same hint without its prediction: all requests of the file belong to the operation.
@@ -328,6 +328,16 @@ mod tests {
         assert_eq!(found(&mut hints, 5090, 20), None);
         assert_eq!(hints.counts().off_grid, 1);
         assert!(hints.is_empty());
+    }
+
+    #[test]
+    fn what_lies_at_the_end_of_all_numbers_is_no_harm() {
+        let mut hints = Hints::default();
+        hints.publish(hint(1, u64::MAX, u64::MAX, 1, 0));
+        for (offset, len) in [(0, 1), (u64::MAX, 1), (u64::MAX, u64::MAX), (1, u64::MAX)] {
+            let is_found = found(&mut hints, offset, len).is_some();
+            assert_eq!(is_found, offset == u64::MAX, "{len} bytes at {offset}");
+        }
     }
 
     #[test]
