@@ -59,8 +59,10 @@ pub struct Config {
     pub lease_ns: u64,
     /// How long a seat that changed hands waits for clients to reclaim their locks, ns.
     pub grace_ns: u64,
-    /// User id that the forwarder runs as. Root acts for any caller, another user only for itself.
+    /// User id that the forwarder runs as.
     pub uid: u32,
+    /// Whether it takes on the ids of any caller, as root can. Others serve their own user only.
+    pub acts_for_callers: bool,
     /// Identity of the node, as in a hello's reply.
     pub host: u64,
     /// Identity of the node's boot, as in a hello's reply.

@@ -83,6 +83,7 @@ impl World {
             lease_ns: 30 * SECOND,
             grace_ns: 10 * SECOND,
             uid: 0,
+            acts_for_callers: true,
             host: 5,
             boot: 6,
             export: Default::default(),

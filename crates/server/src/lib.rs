@@ -7,6 +7,7 @@
 //! threads of [`storage`] execute calls that block. Through [`seats`] the forwarders of an export
 //! agree which of them serves which part of the files.
 
+mod acting;
 mod adapters;
 pub mod backend;
 pub mod calibrate;

@@ -175,7 +175,7 @@ impl Server {
             export: found.export,
             scheduler: scheduler.clone(),
             shares,
-            ..forward_config(config, root(&mut files)?, cache, descriptors.joined_max)?
+            ..forward_config(config, &mut files, cache, descriptors.joined_max)?
         })?;
         forwarder.handle(Time(0), Input::Forwarders(found.listed.clone()));
         forwarder.handle(Time(0), Input::Storage(chosen.facts));
@@ -364,6 +364,7 @@ fn export(
     descriptors: &Descriptors,
     fence: &Fence,
 ) -> Result<(ExportOptions, PosixFiles, WriteCache, bool), StartError> {
+    guard::check_acting()?;
     let unknown = || StartError::system("the export's file system");
     let backend = Backend::of_path(&config.export).map_err(unknown())?;
     let trust = backend.trust(config);
@@ -432,7 +433,7 @@ fn root(files: &mut PosixFiles) -> Result<Attr, StartError> {
 
 fn forward_config(
     config: &Config,
-    root: Attr,
+    files: &mut PosixFiles,
     cache: WriteCache,
     joined_max: usize,
 ) -> Result<tidegate_forward::Config, StartError> {
@@ -455,11 +456,12 @@ fn forward_config(
         lease_ns: u64::from(config.lease_ms) * MS,
         grace_ns: u64::from(config.grace_ms) * MS,
         uid: rustix::process::geteuid().as_raw(),
+        acts_for_callers: files.acts_for_callers(),
         host: cache.host,
         boot: cache.boot,
         export: ExportId::default(),
         process,
-        root,
+        root: root(files)?,
         scheduler: config.scheduler.clone(),
         shares: config.shares.clone(),
         record: config.trace.is_some(),

@@ -66,6 +66,7 @@ impl Host {
             lease_ns: 30 * SECOND,
             grace_ns: 10 * SECOND,
             uid: 0,
+            acts_for_callers: true,
             host: 5,
             boot: 6,
             export: Default::default(),

@@ -298,6 +298,7 @@ fn config(policy: &str) -> Config {
         lease_ns: 30_000_000_000,
         grace_ns: 5_000_000_000,
         uid: 0,
+        acts_for_callers: true,
         host: 1,
         boot: 1,
         export: Default::default(),

@@ -483,7 +483,7 @@ impl Forwarder {
     /// On whose behalf the host asks the back end; None: with the forwarder's own rights.
     pub(super) fn acting(&self, client: u64, caller: Option<Caller>) -> Option<Caller> {
         let client = &self.clients[&client];
-        if self.config.uid != 0 {
+        if !self.config.acts_for_callers {
             return None;
         }
         match caller {

@@ -151,7 +151,7 @@ impl Forwarder {
                 groups: groups.clone(),
             }),
         };
-        if self.config.uid != 0 {
+        if !self.config.acts_for_callers {
             return self.standing_at_own(standing, peer.grant.is_none());
         }
         // To act as uid 0 without capabilities is of no use to anybody, and easily got wrong.

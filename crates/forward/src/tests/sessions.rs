@@ -40,7 +40,7 @@ fn refused_hellos_are_answered_and_closed() {
     let mut world = World::new();
     let mut config = world.config(0, 1);
     config.sessions_max = 1;
-    config.uid = 1000;
+    (config.uid, config.acts_for_callers) = (1000, false);
     let mut host = Host::new(&world, config);
     host.give_seat(&mut world, 0);
     let trials = [
@@ -368,7 +368,7 @@ fn one_who_asks_is_told_who_listens_and_gets_no_session() {
     let mut config = world.config(1, 2);
     config.export = tidegate_wire::ExportId(77);
     config.sessions_max = 1;
-    config.uid = 1000;
+    (config.uid, config.acts_for_callers) = (1000, false);
     let mut host = Host::new(&world, config);
     let known = tidegate_wire::Listed {
         index: 1,

@@ -5,6 +5,7 @@
 //! by way of the first.
 
 use super::StartError;
+use crate::acting::Acting;
 use crate::config::{Config, Place};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -58,6 +59,16 @@ pub(super) fn check_sockets(config: &Config) -> Result<(), StartError> {
                 parent = parent.display()
             )));
         }
+    }
+    Ok(())
+}
+
+/// Refuses to start where there are callers as whom this process, though it is root, cannot act.
+pub(super) fn check_acting() -> Result<(), StartError> {
+    match Acting::of_process() {
+        Acting::Refused(why) => return Err(StartError::NotFit(why.into())),
+        Acting::Alone(why) => tracing::warn!("serves its own user only: {why}"),
+        Acting::ForCallers(_) | Acting::ForItself => {}
     }
     Ok(())
 }

@@ -190,6 +190,7 @@ impl World {
             lease_ns: 30_000 * MS,
             grace_ns: 5_000 * MS,
             uid: 0,
+            acts_for_callers: true,
             host: boot.map_or(1, |_| forwarder as u64 + 1),
             boot: boot.unwrap_or(1),
             export: Default::default(),

@@ -261,6 +261,7 @@ impl Setup {
             lease_ns: 30_000_000_000,
             grace_ns: 20_000_000_000,
             uid: 0,
+            acts_for_callers: true,
             host: 1,
             boot: 1,
             export: Default::default(),

@@ -4,25 +4,33 @@
 //! threads of a forwarder act for many users, one after the other, so cached groups may be those of
 //! another user.
 
+use crate::acting::{Acting, Ids, unused};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A group and a user that nobody has.
+/// A group and a user that nobody has. Where the user namespace lacks them, its last ones serve.
 const GROUP: libc::gid_t = 2_147_000_003;
 const USER: libc::uid_t = 2_147_000_004;
 
 /// Makes the trial. An outer error says why it cannot be made.
 pub(super) fn trial(folder: BorrowedFd<'_>, name: &str) -> Result<Result<(), String>, String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("only root acts for other users".to_owned());
+    match Acting::of_process() {
+        Acting::ForCallers(_) => {}
+        Acting::ForItself => return Err("only root acts for other users".to_owned()),
+        Acting::Alone(why) => return Err(format!("forwarders serve their own user only: {why}")),
+        Acting::Refused(why) => return Ok(Err(why.into())),
     }
-    let made = make(folder, name).map_err(|error| error.to_string())?;
+    let (Some(group), Some(user)) = (unused(Ids::Groups, GROUP), unused(Ids::Users, USER)) else {
+        return Err("this user namespace has no user but root".to_owned());
+    };
+    let made = make(folder, name, group).map_err(|error| error.to_string())?;
+    let thread = |members: [bool; 2]| thread(&made, (group, user), &members);
     let result = std::thread::scope(|scope| {
         // Use two threads: whether groups are cached shows only when a thread's groups change.
-        let first = scope.spawn(|| thread(&made, &[false, true]));
+        let first = scope.spawn(|| thread([false, true]));
         let first = first.join().map_err(|_| "its thread ended".to_owned())?;
-        let second = scope.spawn(|| thread(&made, &[true, false]));
+        let second = scope.spawn(|| thread([true, false]));
         let second = second.join().map_err(|_| "its thread ended".to_owned())?;
         Ok(first.and_then(|one| second.map(|two| one.and(two))))
     });
@@ -35,12 +43,12 @@ pub(super) fn trial(folder: BorrowedFd<'_>, name: &str) -> Result<Result<(), Str
 }
 
 /// Makes a directory in which only members of the group may write.
-fn make(folder: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
+fn make(folder: BorrowedFd<'_>, name: &str, group: u32) -> rustix::io::Result<OwnedFd> {
     rustix::fs::mkdirat(folder, name, Mode::RWXU)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let opened = rustix::fs::openat(folder, name, flags, Mode::empty());
     let ready = opened.and_then(|fd| {
-        let group = rustix::fs::Gid::from_raw(GROUP);
+        let group = rustix::fs::Gid::from_raw(group);
         rustix::fs::fchown(&fd, None, Some(group))?;
         rustix::fs::fchmod(&fd, Mode::RWXU | Mode::RWXG)?;
         Ok(fd)
@@ -53,11 +61,15 @@ fn make(folder: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
 
 /// As the user, makes a file in the directory, once for each of `members`: with the group or
 /// without it.
-fn thread(made: &OwnedFd, members: &[bool]) -> Result<Result<(), String>, String> {
+fn thread(
+    made: &OwnedFd,
+    (group, user): (u32, u32),
+    members: &[bool],
+) -> Result<Result<(), String>, String> {
     for member in members {
-        let groups = [GROUP];
+        let groups = [group];
         let groups = if *member { &groups[..] } else { &[] };
-        let tried = as_user(groups, || {
+        let tried = as_user(groups, user, || {
             // Use a new name each time: a known name is found without asking the server.
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             rustix::fs::openat(made.as_fd(), "f", flags, Mode::RUSR).map(drop)
@@ -86,7 +98,7 @@ fn thread(made: &OwnedFd, members: &[bool]) -> Result<Result<(), String>, String
 }
 
 /// Runs `act` with the user and the groups, in this thread only. Then becomes root again.
-fn as_user<T>(groups: &[libc::gid_t], act: impl FnOnce() -> T) -> Result<T, String> {
+fn as_user<T>(groups: &[u32], user: u32, act: impl FnOnce() -> T) -> Result<T, String> {
     let error = |what: &str| format!("{what}: {}", std::io::Error::last_os_error());
     let keep = libc::uid_t::MAX;
     // The C library would set these for all threads of the process; the kernel has them by thread.
@@ -96,7 +108,7 @@ fn as_user<T>(groups: &[libc::gid_t], act: impl FnOnce() -> T) -> Result<T, Stri
         return Err(error("setgroups"));
     }
     // SAFETY: takes three numbers; the real and the saved user stay root, so that this ends.
-    if unsafe { libc::syscall(libc::SYS_setresuid, keep, USER, keep) } != 0 {
+    if unsafe { libc::syscall(libc::SYS_setresuid, keep, user, keep) } != 0 {
         return Err(error("setresuid"));
     }
     let result = act();

@@ -13,7 +13,8 @@
 //! The file system uid stays after the call, because the next write is often for the same user.
 
 use super::sys::{Done, no};
-use rustix::process::{Gid, Uid, getgroups};
+use crate::acting::Acting as For;
+use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::cell::{Cell, RefCell};
@@ -24,7 +25,8 @@ use tidegate_wire::Caller;
 pub(super) struct Own {
     uid: Uid,
     gid: Gid,
-    groups: Vec<u32>,
+    groups: Box<[u32]>,
+    for_callers: bool,
 }
 
 /// As whom the kernel sees a thread.
@@ -50,11 +52,15 @@ pub(super) struct Acting<'a> {
 impl Own {
     /// The ids of this process.
     pub(super) fn of_process() -> Own {
-        let groups = getgroups().unwrap_or_default();
+        let (for_callers, groups) = match For::of_process() {
+            For::ForCallers(groups) => (true, groups),
+            For::ForItself | For::Alone(_) | For::Refused(_) => (false, Box::default()),
+        };
         Own {
             uid: rustix::process::geteuid(),
             gid: rustix::process::getegid(),
-            groups: groups.iter().map(|group| group.as_raw()).collect(),
+            groups,
+            for_callers,
         }
     }
 
@@ -63,9 +69,10 @@ impl Own {
         self.uid.as_raw()
     }
 
-    /// Whether callers' ids are used: a forwarder that is not root acts as itself only.
+    /// Whether callers' ids are used: a forwarder that is not root acts as itself only, and so does
+    /// one that cannot take them on.
     pub(super) fn acts_for_callers(&self) -> bool {
-        self.uid.is_root()
+        self.for_callers
     }
 
     /// The uid by which the kernel judges an operation of this caller.

@@ -186,8 +186,9 @@ impl PosixFiles {
         Ok((direct, Some(known.gate.clone())))
     }
 
-    /// Whether writes of data have the credentials of their writers.
-    pub(crate) fn has_writers(&self) -> bool {
+    /// Whether threads take on the ids of callers. Then writes of data have the credentials of
+    /// their writers.
+    pub(crate) fn acts_for_callers(&self) -> bool {
         self.export.own.acts_for_callers()
     }
 

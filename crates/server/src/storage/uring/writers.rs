@@ -26,7 +26,7 @@ impl Writers {
         writer: Option<&Caller>,
         submit: impl FnOnce(&mut IoUring) -> io::Result<()>,
     ) -> io::Result<Option<u16>> {
-        if !files.has_writers() {
+        if !files.acts_for_callers() {
             return Ok(None);
         }
         let known = self

@@ -1,0 +1,61 @@
+"""What somebody meets in the first hour: containers, left-over variables, a full disk, a set that nobody watches.
+
+What is said must name what is wrong and what to do, and nothing may be called well that is not."""
+import os
+import pathlib
+import signal
+import tempfile
+
+import pytest
+from conftest import TIDEGATE, alive, need_fuse, run, until
+
+ALONE = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+@pytest.fixture
+def place(work):
+    """A folder with a directory to export, and what was started there ends with it."""
+    with work.part() as part:
+        part.folder("data")
+        yield part
+        tidegate(part, "down", code=None)
+
+
+def tidegate(place, *words, code=0, env=None, **options):
+    environment = os.environ | {"TIDEGATE_STATE_DIR": str(place / "state")} | (env or {})
+    return run(TIDEGATE, *words, code=code, env=environment, **options)
+
+
+def up(place, *more):
+    return tidegate(place, "up", place / "data", "--forwarders", 2, "--no-mount", *more)
+
+
+@pytest.fixture
+def alone(place):
+    """Runs a script as root of a user namespace that has no other user and lets nobody set groups."""
+    probe = "test $(cat /proc/self/setgroups) = deny"
+    if run(*ALONE, "sh", "-c", probe, code=None).returncode:
+        pytest.skip("no right to make a user namespace")
+
+    def script(text, code=0):
+        environment = os.environ | {"TIDEGATE_STATE_DIR": str(place / "inside")}
+        words = [*ALONE, "sh", "-ec", text, "sh", TIDEGATE]
+        return run(*words, code=code, cwd=place / "data", env=environment)
+    return script
+
+
+def test_root_of_a_user_namespace_serves_itself(place, alone):
+    need_fuse()
+    done = alone('"$1" up . --forwarders 2 >&2; "$1" stat --check >&2; "$1" run -- sh -c "echo bytes > made; cat made; pwd"; '
+                 'chmod 600 made; "$1" run -- sh -c "echo more >> made; chmod 640 made; mv made moved"; "$1" down')
+    assert done.stdout == f"bytes\n{place.path}/inside/mnt\n", done
+    moved = place / "data" / "moved"
+    assert moved.read_text() == "bytes\nmore\n" and moved.stat().st_mode & 0o777 == 0o640
+    log = (place / "inside" / "forwarder.0.log").read_text()
+    assert "serves its own user only" in log and "setgroups is deny" in log, log
+
+
+def test_check_tells_whom_forwarders_would_serve_there(alone):
+    lines = alone('"$1" check .').stdout.splitlines()
+    [told] = [line for line in lines if line.startswith("groups of callers")]
+    assert "setgroups is deny" in told and "Invalid argument" not in told, told
