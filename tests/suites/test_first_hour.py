@@ -59,3 +59,25 @@ def test_check_tells_whom_forwarders_would_serve_there(alone):
     lines = alone('"$1" check .').stdout.splitlines()
     [told] = [line for line in lines if line.startswith("groups of callers")]
     assert "setgroups is deny" in told and "Invalid argument" not in told, told
+
+
+def test_a_full_disk_refuses_changes_by_its_own_error(place):
+    if os.geteuid():
+        pytest.skip("only root can mount a small file system")
+    run("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place / "data")
+    try:
+        up(place)
+        with open(place / "data" / "fill", "wb", buffering=0) as fill:
+            with pytest.raises(OSError):
+                while fill.write(bytes(1 << 16)):
+                    pass
+        for words in (("policy", "set", "window"), ("share", "set", "job", "weight=2")):
+            said = tidegate(place, *words, code=1).stderr
+            assert "refused by forwarder 0" in said and "No space left on device" in said, said
+            assert "may be" not in said and "make room" in said, said
+        tidegate(place, "policy", "set", "window", "--temporary")
+        (place / "data" / "fill").unlink()
+        tidegate(place, "share", "set", "job", "weight=2")
+        tidegate(place, "down")
+    finally:
+        run("umount", "-l", place / "data")

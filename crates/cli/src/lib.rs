@@ -20,6 +20,7 @@ mod lock;
 mod members;
 mod mount;
 mod names;
+mod not_set;
 pub mod output;
 mod plain;
 mod policy;

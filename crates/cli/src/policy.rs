@@ -2,13 +2,15 @@
 
 use crate::fail::Fail;
 use crate::keys::key_value;
+use crate::not_set;
 use crate::out;
 use crate::plain;
-use crate::stat::{ANSWER_MAX, ask_all, states, why};
+use crate::stat::{ANSWER_MAX, ask_all, states};
 use crate::target::Target;
 use crate::{errln, outln};
 use serde_json::json;
 use std::process::ExitCode;
+use tidegate_client::Errno;
 use tidegate_client::wire::Keep;
 use tidegate_sched::OptionValue;
 use tidegate_sched::policies::{NAMES, read_option};
@@ -108,12 +110,11 @@ impl Policy {
     fn send(&self, text: &str, keep: Keep, name: &str, elsewhere: &str) -> Result<ExitCode, Fail> {
         let (found, client) = self.target.connect(Some(ANSWER_MAX))?;
         let one = |index: usize| {
-            let why = why(client.set_policy(index, text, keep).err()?);
-            let address = &found.forwarders[index];
-            Some(format!("forwarder {index} ({address}): {why}"))
+            let errno = client.set_policy(index, text, keep).err()?;
+            Some((index, errno))
         };
         let failed = ask_all(found.forwarders.len(), one);
-        let failed: Vec<String> = failed.into_iter().flatten().collect();
+        let failed: Vec<(usize, Errno)> = failed.into_iter().flatten().collect();
         let states = states(&client, &found.forwarders);
         let shown = self.show(&states)?;
         for warning in beside_rules(name, &states) {
@@ -122,11 +123,10 @@ impl Policy {
         if failed.is_empty() {
             return Ok(shown);
         }
-        let failed = failed.join("; ");
-        Err(Fail::runtime(format!(
-            "the policy may be the old one at {failed}; one that was away takes what is kept for \
-             the export when it is back, otherwise set it again{elsewhere}"
-        )))
+        let away = "one that was away takes those that are kept for the export when it is back, \
+                    otherwise set them again";
+        let line = not_set::line("policy and options", &failed, &found.forwarders, away);
+        Err(Fail::runtime(line + elsewhere))
     }
 }
 

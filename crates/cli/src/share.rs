@@ -7,8 +7,9 @@ mod list;
 pub use document::{Document, Key};
 
 use crate::fail::Fail;
+use crate::not_set;
 use crate::plain;
-use crate::stat::{ANSWER_MAX, ask_all, states, why};
+use crate::stat::{ANSWER_MAX, ask_all, states};
 use crate::state::ClientFile;
 use crate::target::Target;
 use crate::{errln, out, outln};
@@ -262,15 +263,9 @@ impl Forwarders {
     }
 
     fn not_set(&self, failed: &[(usize, Errno)]) -> Fail {
-        let one = |(index, errno): &(usize, Errno)| {
-            let address = &self.found.forwarders[*index];
-            format!("forwarder {index} ({address}): {}", why(*errno))
-        };
-        let failed: Vec<String> = failed.iter().map(one).collect();
-        let failed = failed.join("; ");
-        Fail::runtime(format!(
-            "the shares may be the old ones at {failed}; its log says why; set them again"
-        ))
+        let away = "its log says why; set them again";
+        let addresses = &self.found.forwarders;
+        Fail::runtime(not_set::line("the shares", failed, addresses, away))
     }
 
     /// Prints the effective rules, and warns of those that cannot be met.

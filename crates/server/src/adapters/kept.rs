@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
-use tidegate_forward::PolicyId;
+use tidegate_forward::{Errno, PolicyId};
 use tidegate_wire::{ADDRESS_MAX, ADDRESSES_MAX, ExportId, LISTED_BYTES_MAX, Listed};
 use tracing::warn;
 
@@ -82,8 +82,8 @@ pub enum News {
     Written {
         /// The change of policy or shares whose reply waits for this.
         policy: PolicyId,
-        /// If it failed: the reason, as text that names the file.
-        result: Result<(), String>,
+        /// If it failed: the error of the system, and a text that names the file.
+        result: Result<(), (Errno, String)>,
     },
     /// Another forwarder has changed a setting.
     Found {
@@ -229,6 +229,17 @@ fn is_told(line: &str) -> bool {
     line.chars().all(fits) && line.parse::<Address>().is_ok()
 }
 
+/// What a client is told of a change that could not be written down. Two errors mean something else
+/// to it: that others were set since, and that others are being written down.
+fn errno_of(error: &io::Error) -> Errno {
+    let errno = error.raw_os_error().and_then(|it| u16::try_from(it).ok());
+    let errno = errno.map_or(Errno::EIO, Errno);
+    match [Errno::ESTALE, Errno::EBUSY].contains(&errno) {
+        true => Errno::EIO,
+        false => errno,
+    }
+}
+
 fn forwarder_file(index: u16) -> String {
     format!("forwarder.{index}")
 }
@@ -324,7 +335,10 @@ impl Rounds {
                 Err(errno) => Err(errno.into()),
             },
         };
-        let result = written.map_err(|error| format!(".tidegate/{}: {error}", what.file()));
+        let result = written.map_err(|error| {
+            let text = format!(".tidegate/{}: {error}", what.file());
+            (errno_of(&error), text)
+        });
         if result.is_ok() {
             *self.texts.of(what) = text;
         }

@@ -143,11 +143,11 @@ impl PolicyChanges {
                 let change = change.expect("what was ordered is known until it is answered");
                 Some(match (result, change) {
                     (Ok(()), change) => self.changed(policy, change),
-                    (Err(what), Change::Policy(_)) => {
-                        refused_policy(policy, (Errno::EIO, what.into()))
+                    (Err((errno, what)), Change::Policy(_)) => {
+                        refused_policy(policy, (errno, what.into()))
                     }
-                    (Err(what), Change::Shares(_)) => {
-                        refused_shares(policy, (Errno::EIO, what.into()))
+                    (Err((errno, what)), Change::Shares(_)) => {
+                        refused_shares(policy, (errno, what.into()))
                     }
                 })
             }
