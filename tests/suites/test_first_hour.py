@@ -81,3 +81,18 @@ def test_a_full_disk_refuses_changes_by_its_own_error(place):
         tidegate(place, "down")
     finally:
         run("umount", "-l", place / "data")
+
+
+def test_a_run_by_addresses_says_where_it_works(place):
+    need_fuse()
+    up(place)
+    addresses = ",".join(f"unix:{place.path}/state/forwarder.{index}.sock" for index in (0, 1))
+    words = ("run", "--summary", "--", "sh", "-c", "echo past > made; pwd")
+    for more, flags in (({}, ("--forwarders", addresses)), ({"TIDEGATE_FORWARDERS": addresses}, ())):
+        done = tidegate(place, *words[:2], *flags, *words[2:], cwd=place / "data", env=more)
+        first, last = done.stderr.splitlines()
+        assert done.stdout == f"{place.path}/data\n"
+        assert "which directory these forwarders export is not known" in first and "TIDEGATE_MOUNT" in first, done
+        assert "how many past them is not known" in last and "0 past them" not in last, done
+    done = tidegate(place, *words, cwd=place / "data")
+    assert len(done.stderr.splitlines()) == 1 and ", 0 past them" in done.stderr, done

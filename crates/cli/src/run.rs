@@ -266,6 +266,22 @@ impl Run {
         }
     }
 
+    /// Says where the files are if the program begins in an exported directory and nobody knows
+    /// whether it is that of these forwarders: it is not known where only addresses are named.
+    fn say_if_elsewhere(&self, export: Option<&Path>, point: &Path) {
+        let here = std::env::current_dir().unwrap_or_default();
+        let is_exported = |folder: &Path| folder.join(HIDDEN).symlink_metadata().is_ok();
+        if export.is_some() || here.starts_with(point) || !here.ancestors().any(is_exported) {
+            return;
+        }
+        let (here, point) = (here.display(), point.display());
+        errln!(
+            "tidegate: which directory these forwarders export is not known here: {} works in \
+             {here}, past the forwarders, whose files are in {point} ({MOUNT})",
+            self.program[0]
+        );
+    }
+
     /// Replaces this command by one of Slurm's, whose tasks are no children of ours, in the
     /// exported directory. Returns why that is not possible.
     fn start_elsewhere(&self, starter: Starter, found: &ClientFile) -> Fail {
@@ -352,6 +368,9 @@ impl Run {
         if self.verbose {
             let name = &app.name;
             errln!("tidegate: application {name}, files in {}", point.display());
+        }
+        if files.is_own && self.view.is_none() {
+            self.say_if_elsewhere(export, point);
         }
         let mut command = Command::new(&self.program[0]);
         broken_pipe::keep(&mut command);
@@ -510,6 +529,9 @@ struct Files {
 
 /// Where the files are mounted.
 const MOUNT: &str = "TIDEGATE_MOUNT";
+
+/// The forwarders' own folder in an exported directory.
+const HIDDEN: &str = ".tidegate";
 
 /// The exported directory, if it is on this node.
 const EXPORT: &str = "TIDEGATE_EXPORT";

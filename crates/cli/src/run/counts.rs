@@ -90,7 +90,8 @@ impl Counts {
 }
 
 fn text(opened: &Opened, export: Option<&Path>) -> String {
-    let all = opened.through.saturating_add(opened.past());
+    let past = export.map_or(0, |_| opened.past());
+    let all = opened.through.saturating_add(past);
     let mut text = format!(
         "{all} {} opened: {} through the forwarders",
         if all == 1 { "file" } else { "files" },
@@ -99,7 +100,10 @@ fn text(opened: &Opened, export: Option<&Path>) -> String {
     if opened.through > 0 {
         text += &format!(" ({} by the short-cut)", opened.taken);
     }
-    text += &format!(", {} past them", opened.past());
+    match export {
+        Some(_) => text += &format!(", {past} past them"),
+        None => text += "; how many past them is not known, for the exported directory is not",
+    }
     let export = export.map_or_else(String::new, |export| export.display().to_string());
     let why = [
         (opened.asked, format!("in {export}, not redirected")),
@@ -151,17 +155,22 @@ mod tests {
 
     #[test]
     fn the_line_says_what_was_opened_where_and_why() {
-        let none = text(&Opened::default(), None);
+        let at = Some(Path::new("/data"));
+        let none = text(&Opened::default(), at);
         assert_eq!(
             none,
             "0 files opened: 0 through the forwarders, 0 past them"
+        );
+        let blind = text(&Opened::default(), None);
+        assert!(
+            blind.ends_with("how many past them is not known, for the exported directory is not")
         );
         let unknown = Opened {
             unseen: vec![("date".to_string(), Program::Bare)],
             ..Opened::default()
         };
         assert_eq!(
-            text(&unknown, None),
+            text(&unknown, at),
             "not counted: date, without the environment of the run; of the others 0 files opened: \
              0 through the forwarders, 0 past them"
         );
