@@ -96,3 +96,21 @@ def test_a_run_by_addresses_says_where_it_works(place):
         assert "how many past them is not known" in last and "0 past them" not in last, done
     done = tidegate(place, *words, cwd=place / "data")
     assert len(done.stderr.splitlines()) == 1 and ", 0 past them" in done.stderr, done
+
+
+def test_a_set_without_its_supervisor_is_not_well(place):
+    up(place)
+    supervisor = int((place / "state" / "up.pid").read_text())
+    assert tidegate(place, "stat", "--check").stdout == "2 forwarders, each serves its own seat\n"
+    os.kill(supervisor, signal.SIGKILL)
+    until(lambda: not alive(supervisor), "it lives")
+    said = tidegate(place, "stat", "--check", code=1).stdout
+    assert "are not started again if they die" in said and "tidegate down" in said, said
+    assert said in tidegate(place, "stat").stdout
+    assert '"kind":"unattended"' in tidegate(place, "stat", "--check", "--json", code=1).stdout
+    for index in (0, 1):
+        forwarder = int((place / "state" / f"forwarder.{index}.pid").read_text())
+        os.kill(forwarder, signal.SIGKILL)
+        until(lambda pid=forwarder: not alive(pid), "it lives")
+    said = tidegate(place, "stat", code=2).stderr
+    assert "are gone without `tidegate down`" in said, said

@@ -11,6 +11,7 @@ use crate::out;
 use crate::output;
 use crate::plain;
 use crate::restarts::Restarts;
+use crate::state::StateDir;
 use crate::table;
 use crate::target::Target;
 use health::Wrong;
@@ -53,10 +54,11 @@ impl Stat {
         let dead = mount.map(|point| Wrong::of_all("mount", dead_mount::advice(&point)));
         let state_dir = self.target.set();
         let restarts = || state_dir.as_ref().map(Restarts::read).unwrap_or_default();
+        let alone = || state_dir.as_ref().and_then(supervisor_gone);
         if self.check {
             let restarts = restarts();
             let gone = restarts.gone().map(|line| Wrong::of_all("given-up", line));
-            let others = dead.into_iter().chain(gone).collect();
+            let others = dead.into_iter().chain(alone()).chain(gone).collect();
             return Ok(self.check(&states(&client, &found.forwarders), others));
         }
         loop {
@@ -73,7 +75,9 @@ impl Stat {
                 false => {
                     let told = restarts.lines().into_iter().map(|line| line + "\n");
                     let told: String = told.collect();
-                    page_of(&states, dead.as_ref(), &told)
+                    let alone = alone();
+                    let wrong: Vec<&Wrong> = dead.iter().chain(&alone).collect();
+                    page_of(&states, &wrong, &told)
                 }
             };
             out!("{text}");
@@ -118,13 +122,28 @@ fn lines<'w>(wrong: impl IntoIterator<Item = &'w Wrong>) -> String {
     wrong.into_iter().map(line).collect()
 }
 
-fn page_of(states: &[Value], dead: Option<&Wrong>, told: &str) -> String {
-    lay_out(states, dead) + told + &applications::lay_out(states)
+/// A finding if nobody would start a forwarder of this local set again.
+fn supervisor_gone(state: &StateDir) -> Option<Wrong> {
+    if Process::find(&state.inside(&state.file("up.pid"))).is_some() {
+        return None;
+    }
+    let dir = state.path().display();
+    Some(Wrong::of_all(
+        "unattended",
+        format!(
+            "`tidegate up` of {dir} is gone: forwarders and mount go on, and are not started again \
+             if they die; `tidegate down --state-dir {dir}` and `tidegate up` begin anew"
+        ),
+    ))
+}
+
+fn page_of(states: &[Value], wrong: &[&Wrong], told: &str) -> String {
+    lay_out(states, wrong) + told + &applications::lay_out(states)
 }
 
 /// What people are shown of these states.
 pub fn page(states: &[Value]) -> String {
-    plain::page(&page_of(states, None, ""))
+    plain::page(&page_of(states, &[], ""))
 }
 
 /// What people are told that is wrong with these states.
@@ -211,7 +230,7 @@ fn recorded(state: &Value) -> [String; 2] {
     [recorded, number(&trace["dropped"])].map(|count| count.to_string())
 }
 
-fn lay_out(states: &[Value], dead: Option<&Wrong>) -> String {
+fn lay_out(states: &[Value], wrong: &[&Wrong]) -> String {
     let mut heading = vec![
         "forwarder",
         "policy",
@@ -236,7 +255,7 @@ fn lay_out(states: &[Value], dead: Option<&Wrong>) -> String {
     let told = health::of_forwarders(states).into_iter();
     let told = told.chain(alike::differences(states));
     let told: Vec<Wrong> = told.collect();
-    let failures = lines(told.iter().chain(dead));
+    let failures = lines(told.iter().chain(wrong.iter().copied()));
     let rows = states.iter().map(|state| {
         let mut row = row(state);
         if state["error"].is_null() && recording {

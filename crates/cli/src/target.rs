@@ -5,6 +5,7 @@ mod here;
 use crate::errln;
 use crate::fail::Fail;
 use crate::members;
+use crate::processes::Process;
 use crate::state::{ClientFile, StateDir};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -168,7 +169,11 @@ impl Target {
 
     /// The same failure, or that the set of a state directory has no process any more.
     fn or_dead_set(&self, fail: Fail) -> Fail {
-        let state = self.state().filter(|state| !members::runs(state));
+        let has_ended = |state: &StateDir| {
+            let is_supervised = Process::find(&state.inside(&state.file("up.pid"))).is_some();
+            !is_supervised && members::running(state).1.is_empty()
+        };
+        let state = self.state().filter(has_ended);
         let Some(state) = state else {
             return fail;
         };
