@@ -45,7 +45,7 @@ pub(super) fn mount(path: &Path, options: &str) -> Result<OwnedFd, MountError> {
         .output()
         .map_err(MountError::NoFusermount)?;
     if !output.status.success() {
-        return Err(MountError::Fusermount(complaint(&output)));
+        return Err(MountError::Fusermount(advised(complaint(&output))));
     }
     receive(&ours)?.ok_or_else(|| MountError::Fusermount("passed no device back".into()))
 }
@@ -100,9 +100,36 @@ fn complaint(output: &Output) -> String {
     }
 }
 
+/// What the program said of a mount that it refused, with what to do about it: it knows nothing of
+/// containers, where no user can load a module, nor it itself may have root's rights.
+fn advised(complaint: String) -> String {
+    let advice = if complaint.contains("fuse device not found") {
+        "is the fuse kernel module loaded, and /dev/fuse passed to this container? `tidegate up \
+         --no-mount` starts forwarders alone, for programs that link the client library"
+    } else if complaint.contains("mount failed: Operation not permitted") {
+        "it has no rights of root here (no_new_privs, or it is not set-user-ID in this user \
+         namespace): start the container with the right to mount, as with --cap-add SYS_ADMIN, or \
+         be root of its user namespace"
+    } else {
+        return complaint;
+    };
+    format!("{complaint}; {advice}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_in_containers_say_what_to_do() {
+        let said = |text: &str| advised(text.to_owned());
+        let missing = said("fuse device not found, try 'modprobe fuse' first");
+        assert!(missing.contains("passed to this container"), "{missing}");
+        let bound = said("mount failed: Operation not permitted");
+        assert!(bound.contains("SYS_ADMIN"), "{bound}");
+        let other = "user has no write access to mountpoint /mnt";
+        assert_eq!(said(other), other);
+    }
 
     #[test]
     fn the_device_comes_through_the_socket() {
