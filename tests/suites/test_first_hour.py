@@ -114,3 +114,17 @@ def test_a_set_without_its_supervisor_is_not_well(place):
         until(lambda pid=forwarder: not alive(pid), "it lives")
     said = tidegate(place, "stat", code=2).stderr
     assert "are gone without `tidegate down`" in said, said
+
+
+@pytest.mark.parametrize("name, value", [
+    ("TIDEGATE_FORWARDERS", "bogus"), ("TIDEGATE_FORWARDERS", "unix:/nowhere/at/all"), ("TIDEGATE_MUNGE", "bogus")])
+def test_a_variable_left_over_is_named(place, name, value):
+    up(place)
+    said = tidegate(place, "run", "--", "true", code=2, env={name: value}).stderr
+    assert said.endswith(f"(as the variable {name} says)\n"), said
+
+
+def test_an_empty_variable_is_none(place):
+    up(place)
+    for name in ("TIDEGATE_FORWARDERS", "TIDEGATE_MUNGE"):
+        tidegate(place, "stat", env={name: ""})

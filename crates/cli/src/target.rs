@@ -17,6 +17,10 @@ use tidegate_client::{Client, Encryption, Munge, Options};
 /// Beside `client.toml`.
 const NAMES: &str = "applications";
 
+/// The variables that stand for flags.
+const FORWARDERS: &str = "TIDEGATE_FORWARDERS";
+const MUNGE: &str = "TIDEGATE_MUNGE";
+
 /// Which forwarders to use: those named, else those of a file, else those of `tidegate up`, else
 /// those of a mount of root on this node.
 #[derive(clap::Args, Clone, Debug)]
@@ -28,7 +32,7 @@ pub struct Target {
         value_name = "ADDRESS,...",
         value_delimiter = ',',
         global = true,
-        env = "TIDEGATE_FORWARDERS"
+        env = FORWARDERS
     )]
     forwarders: Vec<String>,
     /// File that names the forwarders, as `tidegate up` writes it
@@ -42,7 +46,7 @@ pub struct Target {
     secret_file: Option<PathBuf>,
     /// Without a secret, have munge vouch for this user, for TCP: on, off, or the socket of this
     /// node's munged
-    #[arg(long, value_name = "HOW", global = true, env = "TIDEGATE_MUNGE")]
+    #[arg(long, value_name = "HOW", global = true, env = MUNGE)]
     munge: Option<String>,
     /// With --munge, the user as whom the forwarders run; by default root, 0
     #[arg(long, value_name = "UID", global = true)]
@@ -60,8 +64,8 @@ impl Target {
     pub fn find(&self) -> Result<ClientFile, Fail> {
         let state_dir = StateDir::choose(self.state_dir.as_deref());
         let state = state_dir.client_file();
-        let mut found = if !self.forwarders.is_empty() {
-            let forwarders = self.forwarders.clone();
+        let mut found = if !self.addresses().is_empty() {
+            let forwarders = self.addresses().to_vec();
             ClientFile {
                 forwarders,
                 ..ClientFile::default()
@@ -92,8 +96,8 @@ impl Target {
             found.secret_file.clone_from(&self.secret_file);
             found.tickets = None;
         }
-        if self.munge.is_some() {
-            found.munge.clone_from(&self.munge);
+        if let Some(how) = self.munge() {
+            found.munge = Some(how.clone());
         }
         found.munge_uid = self.munge_uid.or(found.munge_uid);
         if self.encryption.is_some() {
@@ -105,11 +109,42 @@ impl Target {
         Ok(found)
     }
 
+    /// The addresses that are named. An empty variable names none.
+    fn addresses(&self) -> &[String] {
+        match self.forwarders.as_slice() {
+            [only] if only.is_empty() && is_set_to(FORWARDERS, "") => &[],
+            named => named,
+        }
+    }
+
+    /// How munge is to vouch, if that is said. An empty variable says nothing.
+    fn munge(&self) -> Option<&String> {
+        let said = self.munge.as_ref();
+        said.filter(|how| !(how.is_empty() && is_set_to(MUNGE, "")))
+    }
+
+    /// The same failure, with the variables that have led to it: they may be of long ago.
+    fn or_by_variables(&self, mut fail: Fail) -> Fail {
+        let addresses = self.addresses().join(",");
+        let is_by_addresses = !addresses.is_empty() && is_set_to(FORWARDERS, &addresses);
+        let is_by_munge = self.munge().is_some_and(|how| is_set_to(MUNGE, how));
+        let about_munge = fail.message.contains("munge");
+        for (name, is_by_it) in [
+            (FORWARDERS, is_by_addresses && !(is_by_munge && about_munge)),
+            (MUNGE, is_by_munge && about_munge),
+        ] {
+            if is_by_it {
+                fail.message += &format!(" (as the variable {name} says)");
+            }
+        }
+        fail
+    }
+
     /// The file with the names of applications on these forwarders; None where the command line
     /// only gives addresses.
     pub fn names_file(&self) -> Option<PathBuf> {
         match &self.client {
-            _ if !self.forwarders.is_empty() => None,
+            _ if !self.addresses().is_empty() => None,
             Some(client) => Some(client.with_file_name(NAMES)),
             None => {
                 let state = StateDir::choose(self.state_dir.as_deref());
@@ -129,7 +164,7 @@ impl Target {
         let text = |text: &String| OsString::from(text);
         // A directory that is named keeps a command from root's mount: so only one that is there.
         add("--state-dir", self.state().map(|it| it.path().into()));
-        let forwarders: Vec<String> = self.forwarders.iter().map(|it| elsewhere(it)).collect();
+        let forwarders: Vec<String> = self.addresses().iter().map(|it| elsewhere(it)).collect();
         let forwarders = forwarders.join(",");
         add(
             "--forwarders",
@@ -137,7 +172,7 @@ impl Target {
         );
         add("--client", self.client.as_ref().map(path));
         add("--secret-file", self.secret_file.as_ref().map(path));
-        add("--munge", self.munge.as_ref().map(text));
+        add("--munge", self.munge().map(text));
         add(
             "--munge-uid",
             self.munge_uid.map(|uid| uid.to_string().into()),
@@ -150,14 +185,14 @@ impl Target {
     /// The state directory whose forwarders are meant, if it is one.
     pub fn state(&self) -> Option<StateDir> {
         let state = StateDir::choose(self.state_dir.as_deref());
-        let is_meant = self.forwarders.is_empty() && self.client.is_none();
+        let is_meant = self.addresses().is_empty() && self.client.is_none();
         let is_there = is_meant && matches!(state.enter(), Ok(true));
         (is_there && state.inside(&state.client_file()).exists()).then_some(state)
     }
 
     /// The state directory of the local set that is meant, also where its `client.toml` is named.
     pub fn set(&self) -> Option<StateDir> {
-        let Some(file) = self.client.as_ref().filter(|_| self.forwarders.is_empty()) else {
+        let Some(file) = self.client.as_ref().filter(|_| self.addresses().is_empty()) else {
             return self.state();
         };
         let file = std::path::absolute(file).ok()?;
@@ -187,10 +222,17 @@ impl Target {
     /// Connects a client, whose calls end after `limit`; None: the client's own timeout.
     pub fn connect(&self, limit: Option<Duration>) -> Result<(ClientFile, Arc<Client>), Fail> {
         let mut found = self.find()?;
-        let client = connect(&found, limit).map_err(|fail| self.or_dead_set(fail))?;
+        let client = connect(&found, limit)
+            .map_err(|fail| self.or_by_variables(fail))
+            .map_err(|fail| self.or_dead_set(fail))?;
         found.forwarders = client.addresses().to_vec();
         Ok((found, client))
     }
+}
+
+/// Whether a variable is set to this value.
+fn is_set_to(name: &str, value: &str) -> bool {
+    std::env::var_os(name).is_some_and(|set| set == value)
 }
 
 /// A part of a list as it is right in every directory: a file's path is absolute. `@_NAME` without
