@@ -128,3 +128,9 @@ def test_an_empty_variable_is_none(place):
     up(place)
     for name in ("TIDEGATE_FORWARDERS", "TIDEGATE_MUNGE"):
         tidegate(place, "stat", env={name: ""})
+
+
+def test_a_run_without_room_for_its_mount_names_the_variable(place):
+    up(place)
+    said = tidegate(place, "run", "--", "true", code=1, env={"TMPDIR": "/nowhere"}).stderr
+    assert "/nowhere/tidegate-run-" in said and "set TMPDIR" in said, said

@@ -78,8 +78,12 @@ impl Drop for OwnMount {
 /// with the same number before that was killed together with its watcher. What such a one has left
 /// is taken away if it is a dead mount of this user's.
 fn make_folder() -> Result<PathBuf, Fail> {
-    let folder = std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty());
-    let folder = folder.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    let set = std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty());
+    let folder = set.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    make_in(folder)
+}
+
+fn make_in(folder: PathBuf) -> Result<PathBuf, Fail> {
     // The watcher works elsewhere, and so may the program.
     let folder = std::path::absolute(folder).map_err(Fail::runtime)?;
     let name = format!("tidegate-run-{}", std::process::id());
@@ -98,7 +102,13 @@ fn make_folder() -> Result<PathBuf, Fail> {
         let is_taken = is_there(&made);
         match made {
             Ok(()) => return Ok(path),
-            Err(error) => failed = Some(format!("{}: {error}", path.display())),
+            Err(error) => {
+                failed = Some(format!(
+                    "a directory for this run's own mount, {}: {error}; set TMPDIR to one that \
+                     you may write to",
+                    path.display()
+                ));
+            }
         }
         if !is_taken {
             break;
@@ -153,5 +163,21 @@ fn take_away(path: &CStr) {
             libc::waitpid(child, null_mut(), 0);
         }
         libc::rmdir(path.as_ptr());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_not_there_is_told_with_the_variable() {
+        let fail = make_in("/nowhere/at/all".into()).expect_err("there is none");
+        assert!(
+            fail.message.contains("/nowhere/at/all/tidegate-run-"),
+            "{}",
+            fail.message
+        );
+        assert!(fail.message.contains("set TMPDIR"), "{}", fail.message);
     }
 }
