@@ -134,3 +134,15 @@ def test_a_run_without_room_for_its_mount_names_the_variable(place):
     up(place)
     said = tidegate(place, "run", "--", "true", code=1, env={"TMPDIR": "/nowhere"}).stderr
     assert "/nowhere/tidegate-run-" in said and "set TMPDIR" in said, said
+
+
+def test_an_export_of_another_user_is_named():
+    if os.geteuid():
+        pytest.skip("only root can be two users")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        os.chmod(folder, 0o1777)
+        data = pathlib.Path(folder, "data")
+        data.mkdir(0o700)
+        said = run("setpriv", "--reuid", 65534, "--regid", 65534, "--clear-groups", TIDEGATE, "serve", "--export", data,
+                   "--listen", f"unix:{folder}/socket", code=2).stderr
+        assert f"export directory {data}: Permission denied" in said and "that you may use" in said, said

@@ -366,7 +366,10 @@ fn export(
 ) -> Result<(ExportOptions, PosixFiles, WriteCache, bool), StartError> {
     guard::check_acting()?;
     let unknown = || StartError::system("the export's file system");
-    let backend = Backend::of_path(&config.export).map_err(unknown())?;
+    let backend = Backend::of_path(&config.export).map_err(|error| StartError::Directory {
+        path: config.export.clone(),
+        error,
+    })?;
     let trust = backend.trust(config);
     let options = ExportOptions {
         // Where locks reach other nodes, the back end itself tells what is open.
