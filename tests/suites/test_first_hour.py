@@ -130,6 +130,16 @@ def test_an_empty_variable_is_none(place):
         tidegate(place, "stat", env={name: ""})
 
 
+def test_a_name_that_no_rule_can_mean(place):
+    need_fuse()
+    up(place)
+    for name in ("", "n" * 256, "a\nb"):
+        said = tidegate(place, "run", "--app", name, "--", "true", code=2).stderr
+        assert said.startswith("tidegate: --app: the name ") and said.count("\n") == 1, said
+    said = tidegate(place, "run", "--", "true", env={"TIDEGATE_APP": "n" * 256}).stderr
+    assert "warning: TIDEGATE_APP: the name must have 1 to 255 bytes" in said, said
+
+
 def test_a_run_without_room_for_its_mount_names_the_variable(place):
     up(place)
     said = tidegate(place, "run", "--", "true", code=1, env={"TMPDIR": "/nowhere"}).stderr

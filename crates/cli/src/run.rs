@@ -1,5 +1,6 @@
 //! `tidegate run`: runs an unmodified program on the forwarders' files.
 
+mod app;
 mod broken_pipe;
 mod counts;
 mod forked;
@@ -21,6 +22,7 @@ use crate::processes;
 use crate::state::ClientFile;
 use crate::target::Target;
 use crate::view;
+use app::{APP, APP_MADE, App};
 use counts::Counts;
 use launcher::{Launcher, SHIM};
 use notice::Place;
@@ -33,7 +35,6 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::time::{SystemTime, UNIX_EPOCH};
 use supervise::{NotRun, end_as, supervise};
 use tidegate_client::opened::Program;
 use tidegate_server::config::rule::View;
@@ -99,7 +100,7 @@ impl Run {
             && let Some(point) = self.target.find()?.told_by
         {
             // Root's mount serves everything, whether forwarders take this user's programs or not.
-            let app = App::choose(self.app.as_deref(), launcher);
+            let app = App::choose(self.app.as_deref(), launcher)?;
             let files = Files {
                 export: None,
                 point,
@@ -115,7 +116,7 @@ impl Run {
         let view = self.view.as_deref();
         let view = view.map(|name| view::find(client.clone(), &found, name));
         let view = view.transpose()?;
-        let app = App::choose(self.view.as_deref().or(self.app.as_deref()), launcher);
+        let app = App::choose(self.view.as_deref().or(self.app.as_deref()), launcher)?;
         let export = found.export.clone();
         let mut files = Files {
             export: export.map(|export| inside(export, view.as_ref())),
@@ -321,7 +322,7 @@ impl Run {
             }
         }
         if let Some(app) = self.app.as_ref().or(self.view.as_ref()) {
-            command.env("TIDEGATE_APP", app).env_remove(APP_MADE);
+            command.env(APP, app).env_remove(APP_MADE);
         }
         let told = |name: &str| std::env::var_os(name).map(PathBuf::from);
         let mount = found.mount.as_deref().map(holders::spelled);
@@ -342,7 +343,7 @@ impl Run {
         let own = installed::own().map_or("tidegate".into(), OsString::from);
         let mut words = vec![own, "run".into()];
         words.extend(self.target.words());
-        let set = std::env::var_os("TIDEGATE_APP").filter(|it| !it.is_empty());
+        let set = std::env::var_os(APP).filter(|it| app::unfit(&it.to_string_lossy()).is_none());
         let set = set.filter(|_| for_task && std::env::var_os(APP_MADE).is_none());
         match (&self.view, self.app.as_ref().map(OsString::from).or(set)) {
             (Some(view), _) => words.extend(["--view".into(), view.into()]),
@@ -375,7 +376,7 @@ impl Run {
         let mut command = Command::new(&self.program[0]);
         broken_pipe::keep(&mut command);
         command.env(MOUNT, point);
-        command.env("TIDEGATE_APP", &app.name);
+        command.env(APP, &app.name);
         match app.is_made {
             true => command.env(APP_MADE, "1"),
             false => command.env_remove(APP_MADE),
@@ -513,10 +514,6 @@ fn say_uncounted(error: &std::io::Error) {
     errln!("tidegate: opened files are not counted: {error}");
 }
 
-/// Set beside TIDEGATE_APP where its name was not the user's choice, and the program may start
-/// several MPI jobs: each is an application of its own then.
-const APP_MADE: &str = "TIDEGATE_APP_MADE";
-
 /// The files that a program finds.
 struct Files {
     /// The exported directory, or that of the view in it, if it is known.
@@ -547,35 +544,3 @@ const AGAIN: &str = "TIDEGATE_AGAIN";
 
 /// Between these words.
 const BETWEEN: &str = "\x1f";
-
-/// The application that the program is.
-struct App {
-    name: String,
-    is_made: bool,
-}
-
-impl App {
-    fn choose(given: Option<&str>, launcher: Option<Launcher>) -> App {
-        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let is_given = given.is_some() || (set("TIDEGATE_APP") && !set(APP_MADE));
-        App {
-            name: given.map_or_else(application, str::to_string),
-            is_made: !is_given && (launcher.is_none() || set(APP_MADE)),
-        }
-    }
-}
-
-/// The application's name: the environment's or the batch system's, else one that nobody else has.
-fn application() -> String {
-    let variable = |name: &str| std::env::var(name).ok();
-    tidegate_client::application_name_from_env(variable).unwrap_or_else(|| {
-        let host = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned();
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        format!("run-{host}-{}-{}", std::process::id(), since.as_millis())
-    })
-}
