@@ -2,6 +2,7 @@
 
 use crate::fail::Fail;
 use crate::keys::KeyFlags;
+use rustix::process::Resource;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tidegate_server::StartError;
@@ -39,7 +40,10 @@ impl Serve {
             Ok(true) => Ok(ExitCode::SUCCESS),
             Ok(false) => Err(Fail::runtime("stopped with requests unfinished after 30 s")),
             Err(error @ StartError::Stopped(_)) => Err(Fail::runtime(error)),
-            Err(error) => Err(Fail::usage(error)),
+            Err(error) => {
+                let limits = limits(&error.to_string(), limit);
+                Err(Fail::usage(format!("{error}{limits}")))
+            }
         }
     }
 
@@ -54,6 +58,32 @@ impl Serve {
         }
         Ok(source)
     }
+}
+
+/// The limits of this process that may be why a start failed with this message, in words.
+fn limits(message: &str, limit: impl Fn(Resource) -> Option<u64>) -> String {
+    let space = limit(Resource::As).map(|bytes| {
+        let mib = bytes >> 20;
+        format!("addresses for {mib} MiB of memory (`ulimit -v`)")
+    });
+    let threads = limit(Resource::Nproc)
+        .map(|count| format!("{count} processes and threads of this user (`ulimit -u`)"));
+    let reached: Vec<String> = match message {
+        _ if message.contains("Cannot allocate memory") => space.into_iter().collect(),
+        _ if message.contains("Resource temporarily unavailable") => {
+            space.into_iter().chain(threads).collect()
+        }
+        _ => Vec::new(),
+    };
+    match reached.is_empty() {
+        true => String::new(),
+        false => format!("; raise the limit, which is {}", reached.join(", and ")),
+    }
+}
+
+/// The limit that holds now; None if there is none.
+fn limit(resource: Resource) -> Option<u64> {
+    rustix::process::getrlimit(resource).current
 }
 
 /// `OP:K:ERRNO`.
@@ -75,5 +105,39 @@ pub fn effect(text: &str) -> Result<(String, u64), String> {
     match parts {
         Some((op, count)) if !op.is_empty() && count > 0 => Ok((op.to_string(), count)),
         _ => Err("must be OPERATION:NUMBER, such as rename:1".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_named_that_may_be_why_nothing_starts() {
+        let bound = |resource| match resource {
+            Resource::As => Some(512 << 20),
+            _ => Some(64),
+        };
+        let memory = limits(
+            "/data/.tidegate/seat.0: Cannot allocate memory (os error 12)",
+            bound,
+        );
+        assert!(
+            memory.contains("512 MiB of memory (`ulimit -v`)"),
+            "{memory}"
+        );
+        let thread = limits("starting a thread: Resource temporarily unavailable", bound);
+        assert!(
+            thread.contains("512 MiB") && thread.contains("64 processes"),
+            "{thread}"
+        );
+        assert_eq!(
+            limits(
+                "starting a thread: Resource temporarily unavailable",
+                |_| None
+            ),
+            ""
+        );
+        assert_eq!(limits("no such file", bound), "");
     }
 }
