@@ -1,6 +1,7 @@
 //! The memory in which the programs of a run count the files that they open, and what is said of it
 //! when the run ends.
 
+use super::slurm;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::Pid;
 use std::fs::File;
@@ -76,6 +77,10 @@ impl Counts {
         let mut memory = vec![0; BYTES];
         self.memory.read_exact_at(&mut memory, 0).ok()?;
         let mut opened = Opened::decode(&memory)?;
+        // They work on no files of the run, and what they start is not of it.
+        let is_slurms =
+            |(name, kind): &(String, Program)| *kind == Program::Bare && slurm::is_command(name);
+        opened.unseen.retain(|one| !is_slurms(one));
         let (first, kind) = &self.first;
         if *kind != Program::Loads {
             let name = Path::new(first).file_name().unwrap_or_default();
@@ -152,6 +157,33 @@ fn unseen(opened: &Opened) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_client::opened::NAMES_AT;
+
+    #[test]
+    fn commands_of_slurm_are_no_programs_that_went_past() {
+        let counts = |name: &str| {
+            let memory = rustix::fs::memfd_create("tidegate-counts", MemfdFlags::CLOEXEC);
+            let memory = File::from(memory.expect("memory"));
+            memory.set_len(BYTES as u64).expect("memory");
+            #[expect(clippy::host_endian_bytes, reason = "memory of this node")]
+            memory
+                .write_all_at(&MAGIC.to_ne_bytes(), Word::Magic as u64 * 8)
+                .expect("memory");
+            memory
+                .write_all_at(name.as_bytes(), NAMES_AT as u64)
+                .expect("memory");
+            let first = ("sh".to_owned(), Program::Loads);
+            Counts {
+                memory,
+                export: Some("/data".into()),
+                first,
+            }
+        };
+        let said = counts("edate").line(false).expect("it is told");
+        assert!(said.starts_with("not counted: date"), "{said}");
+        assert_eq!(counts("esbatch").line(false), None);
+        assert_eq!(counts("esrun").line(false), None);
+    }
 
     #[test]
     fn the_line_says_what_was_opened_where_and_why() {

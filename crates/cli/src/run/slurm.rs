@@ -42,6 +42,11 @@ impl Starter {
     }
 }
 
+/// Whether a program of this name is one of Slurm's that start programs elsewhere.
+pub fn is_command(name: &str) -> bool {
+    Starter::named(name).is_some()
+}
+
 /// Whether a file that can be read is no ELF file.
 fn begins_otherwise(path: &Path) -> bool {
     let mut head = [0; 4];
