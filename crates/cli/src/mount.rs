@@ -161,16 +161,14 @@ impl Umount {
         let point = self.point.canonicalize().unwrap_or(self.point);
         if !processes::is_mounted(&point) {
             return Err(Fail::usage(format!(
-                "nothing is mounted at {}",
+                "no FUSE file system is mounted at {}",
                 point.display()
             )));
         }
-        if !processes::detach(&point) {
-            return Err(Fail::runtime(format!(
-                "{} cannot be unmounted",
-                point.display()
-            )));
-        }
+        processes::try_detach(&point).map_err(|why| {
+            let point = point.display();
+            Fail::runtime(format!("{point} cannot be unmounted: {why}"))
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 }

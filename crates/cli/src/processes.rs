@@ -1,6 +1,7 @@
 //! Processes that a state directory knows of. The command starts them as processes of their own,
 //! and finds them again by pid files.
 
+use crate::errln;
 use crate::fail::Fail;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -10,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tidegate_server::PidFile;
 
@@ -170,23 +171,47 @@ pub fn is_mounted(path: &Path) -> bool {
     })
 }
 
-/// Unmounts a mount whose process is gone.
+/// Unmounts a mount whose process is gone. Prints why it stays, if it does.
 pub fn detach(point: &Path) -> bool {
+    let detached = try_detach(point);
+    if let Err(why) = &detached {
+        errln!("tidegate: the mount {} stays: {why}", point.display());
+    }
+    detached.is_ok()
+}
+
+/// The same. The error is what the first of the programs said that can do so.
+pub fn try_detach(point: &Path) -> Result<(), String> {
     let commands: [(&str, &[&str]); 3] = [
         ("fusermount3", &["-uz"]),
         ("fusermount", &["-uz"]),
         ("umount", &["-l"]),
     ];
-    commands.iter().any(|(program, flags)| {
-        let quiet = Command::new(program)
-            .args(*flags)
-            .arg(point)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        quiet.is_ok_and(|status| status.success())
-    })
+    let mut said: Option<String> = None;
+    for (program, flags) in commands {
+        let mut command = Command::new(program);
+        command.args(flags).arg(point).stdin(Stdio::null());
+        let Ok(output) = command.output() else {
+            // It is not installed.
+            continue;
+        };
+        if output.status.success() {
+            return Ok(());
+        }
+        said.get_or_insert_with(|| complaint(program, &output));
+    }
+    Err(said.unwrap_or_else(|| "neither fusermount3 nor umount is there".to_owned()))
+}
+
+/// What a program that failed said, in one line that begins with its name.
+fn complaint(program: &str, output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim().replace('\n', "; ");
+    match said.strip_prefix(&format!("{program}: ")) {
+        Some(rest) => format!("{program}: {rest}"),
+        None if said.is_empty() => format!("{program}: {}", output.status),
+        None => format!("{program}: {said}"),
+    }
 }
 
 /// A path as /proc/self/mounts spells it.
@@ -217,6 +242,17 @@ mod tests {
         assert!(wait_until(Duration::from_secs(20), || process.has_ended()));
         child.wait().expect("it is ours");
         assert!(process.has_ended() && process.end(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_a_program_said_begins_with_its_name_once() {
+        let said = |script: &str| {
+            let output = Command::new("sh").args(["-c", script]).output();
+            complaint("sh", &output.expect("it starts"))
+        };
+        assert_eq!(said("echo 'sh: no; really' >&2; exit 1"), "sh: no; really");
+        assert_eq!(said("printf 'one\ntwo\n' >&2; exit 1"), "sh: one; two");
+        assert_eq!(said("exit 3"), "sh: exit status: 3");
     }
 
     #[test]
