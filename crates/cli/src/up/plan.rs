@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use tidegate_server::PidFile;
 use tidegate_server::config::rule::Rules;
 use tidegate_server::config::{Config, Source, Value, rules_file};
+use tidegate_trace::Reader;
 
 /// For how many clients each reply table has room from the start: a local set has few, and may
 /// count against its user's quota.
@@ -120,7 +121,7 @@ impl Plan {
             return Ok(());
         };
         let files = (0..FORWARDERS_MAX).map(|index| trace_file(dir, index));
-        let mut there = files.filter(|file| file.metadata().is_ok_and(|found| found.len() > 0));
+        let mut there = files.filter(|file| tells_something(file));
         match there.next() {
             None => Ok(()),
             Some(file) => Err(Fail::usage(format!(
@@ -390,4 +391,40 @@ fn write_secret(path: &Path) -> std::io::Result<()> {
         .mode(0o600)
         .open(path)?;
     file.write_all(text.as_bytes())
+}
+
+/// Whether a file that is there is more than the trace of a forwarder that was asked nothing, as
+/// an `up` that failed leaves them: recording goes on in such a one.
+fn tells_something(file: &Path) -> bool {
+    let len = file.metadata().map_or(0, |found| found.len());
+    let mut trace = match Reader::open(file) {
+        Ok(trace) if len > 0 => trace,
+        _ => return len > 0,
+    };
+    trace.next().is_some() || trace.dropped() > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_trace::{Header, Origin, Recorder};
+
+    #[test]
+    fn a_trace_of_no_request_is_no_trace_of_an_earlier_set() {
+        let name = format!("tidegate-plan-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        assert!(!tells_something(&file), "it is not there");
+        let header = Header {
+            zero_wall_ns: 1,
+            forwarders: 1,
+            stripe: 1 << 20,
+            origin: Origin::Forwarder,
+        };
+        drop(Recorder::create(&file, &header, 16, |_| ()).expect("room"));
+        assert!(file.metadata().expect("it is there").len() > 0);
+        assert!(!tells_something(&file));
+        std::fs::write(&file, "something else").expect("room");
+        assert!(tells_something(&file));
+        std::fs::remove_file(&file).expect("ours");
+    }
 }
