@@ -140,6 +140,13 @@ def test_a_name_that_no_rule_can_mean(place):
     assert "warning: TIDEGATE_APP: the name must have 1 to 255 bytes" in said, said
 
 
+def test_a_misspelt_switch_is_told(place):
+    need_fuse()
+    up(place)
+    said = tidegate(place, "run", "--", "true", cwd=place / "data", env={"TIDEGATE_REDIRECT": "of"}).stderr
+    assert said == 'tidegate: warning: TIDEGATE_REDIRECT is "of", neither on nor off; it is on\n', said
+
+
 def test_a_run_without_room_for_its_mount_names_the_variable(place):
     up(place)
     said = tidegate(place, "run", "--", "true", code=1, env={"TMPDIR": "/nowhere"}).stderr

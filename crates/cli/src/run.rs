@@ -18,6 +18,7 @@ use crate::fail::Fail;
 use crate::holders;
 use crate::installed::{self, SHORTCUT};
 use crate::names;
+use crate::plain;
 use crate::processes;
 use crate::state::ClientFile;
 use crate::target::Target;
@@ -245,6 +246,12 @@ impl Run {
 
     /// Says what the short-cut will not lead to the mount, if that can be seen.
     fn say_what_goes_past(&self, export: &Path, point: &Path, kind: Program, command: &Command) {
+        if let Some(set) =
+            std::env::var_os(REDIRECT).filter(|set| !REDIRECTS.contains(&set.to_str()))
+        {
+            let set = plain::line(&set.to_string_lossy());
+            errln!("tidegate: warning: {REDIRECT} is \"{set}\", neither on nor off; it is on");
+        }
         let asked = self.no_redirect || std::env::var_os(REDIRECT).is_some_and(|it| it == "off");
         let why = match kind {
             _ if asked => Some("redirection is off".to_string()),
@@ -538,6 +545,9 @@ const ABOVE: &str = "TIDEGATE_ABOVE";
 
 /// `off`: names of the exported directory are left as they are.
 const REDIRECT: &str = "TIDEGATE_REDIRECT";
+
+/// What it can be.
+const REDIRECTS: [Option<&str>; 3] = [Some(""), Some("on"), Some("off")];
 
 /// The words of a `tidegate run` that the short-cut puts before a command of Slurm's.
 const AGAIN: &str = "TIDEGATE_AGAIN";
