@@ -170,3 +170,11 @@ def test_an_export_of_another_user_is_named():
         said = run("setpriv", "--reuid", 65534, "--regid", 65534, "--clear-groups", TIDEGATE, "serve", "--export", data,
                    "--listen", f"unix:{folder}/socket", code=2).stderr
         assert f"export directory {data}: Permission denied" in said and "that you may use" in said, said
+
+
+def test_what_is_not_there_to_be_taken_away(place):
+    said = tidegate(place, "umount", "/proc", code=2).stderr
+    assert "no FUSE file system is mounted at /proc" in said, said
+    file = pathlib.Path(place.file("file", ""))
+    said = tidegate(place, "up", place / "data", "--mount", file, code=2).stderr
+    assert "it is no directory" in said, said

@@ -41,10 +41,25 @@ impl<const UP: bool> FromArgMatches for KeyFlags<UP> {
     }
 }
 
+/// A text without its links to other parts of the documents.
+fn without_links(text: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some((before, link)) = rest.split_once(" ([") {
+        let Some((_, after)) = link.split_once("))") else {
+            break;
+        };
+        kept += before;
+        rest = after;
+    }
+    kept + rest
+}
+
 /// The flag of a key. Its help is the first sentence of what the key means.
 fn argument(key: &Key) -> Arg {
     let (flag, value) = key.flag.split_once(' ').unwrap_or((key.flag, ""));
-    let mut help = key.help.split(". ").next().unwrap_or_default().to_string();
+    let help = key.help.split(". ").next().unwrap_or_default();
+    let mut help = without_links(help);
     if key.kind == Kind::Text && key.takes.starts_with('`') {
         help = format!("{help}: {}", key.takes);
     }
@@ -94,4 +109,16 @@ pub fn key_value(kind: Kind, text: &str) -> Value {
         Kind::List | Kind::Text => None,
     };
     stated.unwrap_or_else(|| Value::String(text.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_has_no_links_of_the_documents() {
+        let text = without_links("mount of root's ([munge](#munge)), or (not) one ([A](#a)).");
+        assert_eq!(text, "mount of root's, or (not) one.");
+        assert_eq!(without_links("an open ([link"), "an open ([link");
+    }
 }

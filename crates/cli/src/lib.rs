@@ -148,7 +148,8 @@ fn one_line(error: &clap::Error) -> String {
     let said = said.split("\n\nFor more").next().unwrap_or_default();
     let said = said.strip_prefix("error: ").unwrap_or(said);
     let words: Vec<_> = said.split_whitespace().collect();
-    format!("{}; see --help", words.join(" "))
+    // A tip is a sentence of its own.
+    format!("{}; see --help", words.join(" ").replace(" tip: ", "; "))
 }
 
 #[cfg(test)]
@@ -170,5 +171,8 @@ mod tests {
             let line = one_line(&error);
             assert!(!line.contains('\n') && line.len() < 200, "{line}");
         }
+        let near = Arguments::try_parse_from(["tidegate", "stat", "--jsn"]);
+        let line = one_line(&near.err().expect("it is wrong"));
+        assert!(line.contains("found; a similar argument exists"), "{line}");
     }
 }

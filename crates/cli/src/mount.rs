@@ -188,7 +188,11 @@ pub fn check_point(point: &Path) -> Result<(), Fail> {
         return Err(wrong(format!("already mounted; {advice}")));
     }
     if !point.is_dir() {
-        return Err(wrong("no directory; create it".to_string()));
+        let what = match point.symlink_metadata() {
+            Ok(_) => "it is no directory; name an empty one",
+            Err(_) => "it does not exist; create the directory",
+        };
+        return Err(wrong(what.to_string()));
     }
     let mut entries = std::fs::read_dir(point).map_err(|error| wrong(error.to_string()))?;
     if entries.next().is_some() {

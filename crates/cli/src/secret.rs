@@ -4,7 +4,7 @@ use crate::fail::Fail;
 use crate::{out, outln};
 use serde_json::json;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -222,5 +222,11 @@ fn make(path: &Path, text: &str) -> Result<(), Fail> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
-    wrote.map_err(|error| Fail::usage(format!("{}: {error}", path.display())))
+    wrote.map_err(|error| {
+        let advice = match error.kind() {
+            ErrorKind::AlreadyExists => "; it was not overwritten: name another file",
+            _ => "",
+        };
+        Fail::usage(format!("{}: {error}{advice}", path.display()))
+    })
 }

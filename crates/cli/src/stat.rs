@@ -10,6 +10,7 @@ use crate::names;
 use crate::out;
 use crate::output;
 use crate::plain;
+use crate::processes::Process;
 use crate::restarts::Restarts;
 use crate::state::StateDir;
 use crate::table;
@@ -97,7 +98,10 @@ impl Stat {
         if self.json {
             text = format!("{report}\n");
         } else if healthy {
-            text = format!("{} forwarders, each serves its own seat\n", states.len());
+            text = match states.len() {
+                1 => "1 forwarder, which serves its own seat\n".to_string(),
+                count => format!("{count} forwarders, each serves its own seat\n"),
+            };
         }
         out!("{text}");
         match healthy {

@@ -147,12 +147,13 @@ impl Document {
         match list.iter().position(|rule| is(rule, key)) {
             Some(at) => drop(list.remove(at)),
             None => {
-                let what = match key.kind {
-                    "app" => format!("rule for {name} of that user and job"),
-                    kind => format!("{kind} {name}"),
+                let (what, shows) = match key.kind {
+                    "app" => (format!("rule for \"{name}\" of that user and job"), "share"),
+                    "view" => (format!("view \"{name}\""), "view"),
+                    kind => (format!("{kind} \"{name}\""), "share"),
                 };
                 return Err(Fail::usage(format!(
-                    "there is no {what}; `tidegate share` shows all"
+                    "there is no {what}; `tidegate {shows}` shows all"
                 )));
             }
         }
