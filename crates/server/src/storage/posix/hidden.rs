@@ -5,7 +5,7 @@
 
 use super::sys::{self, RESOLVE};
 use rustix::fs::{AtFlags, Mode, OFlags};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -180,13 +180,24 @@ fn publish(dir: BorrowedFd<'_>, draft: &str, name: &str) -> rustix::io::Result<(
     }
 }
 
+/// Bytes of the longest text that forwarders keep in the hidden folder, and more.
+const TEXT_MAX: u64 = 4 << 20;
+
+/// Reads a text; None if there is no file of that name.
 pub(crate) fn read_hidden_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<Option<String>> {
     let fd = match open(dir, name, OFlags::RDONLY | OFlags::NONBLOCK) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
     make_ours(&fd, name, sys::REGULAR)?;
-    io::read_to_string(std::fs::File::from(fd)).map(Some)
+    let mut bytes = Vec::new();
+    let mut file = std::fs::File::from(fd).take(TEXT_MAX + 1);
+    if file.read_to_end(&mut bytes)? as u64 > TEXT_MAX {
+        let why = format!("is longer than {TEXT_MAX} bytes, which no forwarder has written");
+        return Err(refused(name, &why));
+    }
+    let text = String::from_utf8(bytes);
+    text.map(Some).map_err(|_| refused(name, "is no text"))
 }
 
 fn open(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<OwnedFd> {

@@ -1,10 +1,11 @@
 //! Hidden folders that somebody prepared before the first forwarder came.
 
-use super::{FOLDER_TRIES, until_there};
+use super::{FOLDER_TRIES, TEXT_MAX, read_hidden_file, until_there};
 use crate::seats::Seats;
 use crate::storage::scratch::Scratch;
 use crate::storage::{ExportError, ExportOptions, PosixFiles};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::Path;
 use std::time::Duration;
@@ -186,4 +187,29 @@ fn what_forwarders_that_died_were_about_to_write_goes_after_a_while() {
         hidden.join("policy.8265.808276518.2").exists(),
         "it may be in use"
     );
+}
+
+#[test]
+fn a_kept_text_is_read_if_it_can_be_one() {
+    let scratch = Scratch::new("texts");
+    let folder = std::fs::File::open(scratch.path()).expect("own");
+    let read = |name: &str| read_hidden_file(folder.as_fd(), name);
+    assert_eq!(read("none").expect("there is none"), None);
+    let write = |bytes: &[u8]| {
+        let path = scratch.path().join("text");
+        std::fs::write(&path, bytes).expect("room");
+        let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(path, own).expect("own");
+    };
+    write(&vec![b'x'; TEXT_MAX as usize]);
+    let text = read("text").expect("the longest").expect("it is there");
+    assert_eq!(text.len() as u64, TEXT_MAX);
+    for (bytes, why) in [
+        (vec![b'x'; TEXT_MAX as usize + 1], "is longer than"),
+        (vec![b'x', 0xff], "is no text"),
+    ] {
+        write(&bytes);
+        let refused = read("text").expect_err(why).to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
 }
