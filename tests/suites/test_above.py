@@ -2,6 +2,8 @@
 what is above the mount."""
 import os
 import pathlib
+import sys
+import tempfile
 
 import pytest
 from conftest import TIDEGATE, need_fuse, run
@@ -28,6 +30,20 @@ def place(work):
         yield part
 
 
+# Where the two names are of two file systems: the error of the kernel, and no file of another place.
+RENAMES = r"""
+import errno, os, sys
+outside = sys.argv[1]
+for old, new in (("../input", outside + "/out"), (outside + "/temporary", "../final")):
+    try:
+        os.rename(old, new)
+        print("renamed")
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+print(sorted(os.listdir(outside)), sorted(os.listdir("..")))
+"""
+
+
 @pytest.mark.parametrize("mount", ["kept", "its own"])
 def test_names_that_climb_out_lead_where_the_user_began(place, mount):
     state, export = place / "run", place / "served/data"
@@ -46,6 +62,38 @@ def test_names_that_climb_out_lead_where_the_user_began(place, mount):
                     for path in (place / name).rglob("*") if ".tidegate" not in path.parts}
              for name in ("plain", "served")}
     assert files["served"] == files["plain"]
+
+
+def test_renames_between_file_systems_touch_no_other_file(place):
+    """A mount of the run's own lies beside files that have the same names."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as outside:
+        for name in ("input", "temporary"):
+            pathlib.Path(outside, name).write_text("of another place\n")
+        state, export = place / "run", place / "served/data"
+        run(TIDEGATE, "up", export, "--forwarders", 1, "--state-dir", state, "--no-mount")
+        try:
+            done = run(TIDEGATE, "run", "--state-dir", state, "--", sys.executable, "-c", RENAMES, outside,
+                       cwd=export, env=os.environ | {"TMPDIR": outside})
+        finally:
+            run(TIDEGATE, "down", "--state-dir", state)
+        lines = done.stdout.splitlines()
+        assert lines[:2] == ["EXDEV", "EXDEV"], lines
+        assert pathlib.Path(outside, "input").read_text() == "of another place\n"
+        assert (place / "served/input").read_text() == "input\n" and not (place / "served/final").exists()
+
+
+def test_who_comes_there_later_means_the_same(place):
+    """A program that goes into the directory, and a run within a run."""
+    state = place / "run"
+    run(TIDEGATE, "up", place / "served/data", "--forwarders", 1, "--state-dir", state)
+    again = [TIDEGATE, "run", "--state-dir", state, "--"]
+    try:
+        done = run(*again, "sh", "-c", "cd data && cat ../input && cat ./../input", cwd=place / "served")
+        assert done.stdout == "input\ninput\n"
+        done = run(*again, *again, "cat", "../input", cwd=place / "served/data")
+        assert done.stdout == "input\n"
+    finally:
+        run(TIDEGATE, "down", "--state-dir", state)
 
 
 def test_who_begins_in_the_mount_means_what_is_above_it(place):

@@ -408,9 +408,18 @@ impl Run {
         }
         command.args(&self.program[1..]);
         let place = same_place(export, point);
-        // Who begins in the directory means its surroundings by `..`; in a view, the mount's.
-        let is_moved = place.is_some() && self.view.is_none();
-        match export.filter(|_| is_moved).and_then(Path::parent) {
+        // Who begins in the mount himself means what is above it, but for a run within a run.
+        let here = std::env::current_dir().ok();
+        let is_inside = here.is_some_and(|here| here.starts_with(point));
+        let is_within = std::env::var_os(MOUNT).is_some_and(|mount| mount == point.as_os_str());
+        let above = match is_inside && is_within {
+            true => std::env::var_os(ABOVE).map(PathBuf::from),
+            false => export
+                .filter(|_| !is_inside)
+                .and_then(Path::parent)
+                .map(PathBuf::from),
+        };
+        match above.filter(|_| self.view.is_none()) {
             Some(above) => command.env(ABOVE, above),
             None => command.env_remove(ABOVE),
         };

@@ -76,7 +76,11 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
 pub(crate) fn begin() {
     let path = |name: &CStr| {
         let bytes = variable(name)?.to_bytes();
-        let bytes = bytes.strip_suffix(b"/").unwrap_or(bytes);
+        let is_root = bytes == b"/";
+        let bytes = bytes
+            .strip_suffix(b"/")
+            .filter(|_| !is_root)
+            .unwrap_or(bytes);
         (bytes.starts_with(b"/") && bytes.len() < PATH_MAX).then(|| bytes.to_vec())
     };
     let Some(mount) = path(c"TIDEGATE_MOUNT") else {
@@ -198,7 +202,7 @@ unsafe fn concern_in(places: &Places, folder: c_int, path: *const c_char) -> Con
             b'/' => Concern::None,
             _ if folder != libc::AT_FDCWD => Concern::Folder,
             first => {
-                let may_climb = first == b'.' && *path.add(1).cast::<u8>() == b'.';
+                let may_climb = first == b'.' && b"./".contains(&*path.add(1).cast::<u8>());
                 match HERE.load(Ordering::Relaxed) {
                     IN_MOUNT if !may_climb || places.above.is_none() => Concern::Mount,
                     NEAR => Concern::Near,
@@ -331,6 +335,24 @@ fn in_mount(places: &Places, path: &[u8], room: &mut [u8]) -> Option<bool> {
     Some(true)
 }
 
+/// Whether a name climbs out of the mount. As it is it names something else than it stands for.
+///
+/// # Safety
+/// As [`concern`].
+unsafe fn climbs(folder: c_int, path: *const c_char) -> bool {
+    // SAFETY: the caller says so; where there is a concern, it is a string.
+    unsafe {
+        let is_near = concern(folder, path) == Concern::Near;
+        let places = places().filter(|places| is_near && places.above.is_some());
+        places.is_some_and(|places| {
+            let mut room = [0u8; PATH_MAX];
+            let here = working_directory(&mut room);
+            let path = CStr::from_ptr(path).to_bytes();
+            here.is_some_and(|here| out_of_mount(places, here, path).is_some())
+        })
+    }
+}
+
 /// The same for a call with two names. Where the one name leads to the mount and the other does
 /// not, the call is not possible between them, but perhaps with the names as they are; also returns
 /// whether it was made so, and if so, whether the second name is the one in the directory.
@@ -354,10 +376,16 @@ pub(crate) unsafe fn led_pair(
     };
     // SAFETY: the place of this thread's errno.
     let is_across = result == -1 && unsafe { *libc::__errno_location() } == libc::EXDEV;
-    match is_into.get().filter(|_| is_across) {
-        Some(is_into) => (call(from, to), Some(is_into)),
-        None => (result, None),
+    let Some(is_into) = is_into.get().filter(|_| is_across) else {
+        return (result, None);
+    };
+    // SAFETY: the caller says so.
+    if unsafe { climbs(from_folder, from) || climbs(to_folder, to) } {
+        // SAFETY: the place of this thread's errno.
+        unsafe { *libc::__errno_location() = libc::EXDEV };
+        return (result, None);
     }
+    (call(from, to), Some(is_into))
 }
 
 /// The same for a call that writes the name which it has chosen over the end of the one given.

@@ -10,8 +10,9 @@ use std::process::Command;
 pub const SHIM: &str = "libtidegate_mpi.so";
 
 /// Variables that ranks need wherever they run.
-const PASSED: [&str; 22] = [
+const PASSED: [&str; 23] = [
     "LD_PRELOAD",
+    "TIDEGATE_ABOVE",
     "TIDEGATE_AGAIN",
     "TIDEGATE_APP",
     "TIDEGATE_APP_MADE",

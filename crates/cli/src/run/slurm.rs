@@ -59,6 +59,7 @@ fn begins_otherwise(path: &Path) -> bool {
 pub fn strip(command: &mut Command, libraries: &[&str]) {
     for name in [
         "TIDEGATE_MOUNT",
+        "TIDEGATE_ABOVE",
         "TIDEGATE_EXPORT",
         "TIDEGATE_AGAIN",
         VARIABLE,
