@@ -147,10 +147,16 @@ fn sees(pid: Pid, place: &Path) -> bool {
         let found = std::fs::metadata(path).ok()?;
         Some((found.dev(), found.ino()))
     };
-    let is_root = || id(&root).is_some() && id(&root) == id(Path::new("/"));
-    match (id(place), id(&root.join(inside))) {
-        (Some(here), there) => there == Some(here),
-        (None, there) => there.is_none() && is_root(),
+    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
+    let pid = pid.as_raw_nonzero().to_string();
+    match id(place) {
+        Some(here) => id(&root.join(inside)) == Some(here),
+        // Elsewhere it may be another one that is gone.
+        None => {
+            let namespace = [pid.as_str(), "self"].map(namespace);
+            let same_root = id(&root).is_some() && id(&root) == id(Path::new("/"));
+            same_root && namespace[0].is_some() && namespace[0] == namespace[1]
+        }
     }
 }
 
