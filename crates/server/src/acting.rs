@@ -35,8 +35,11 @@ impl Acting {
             return Acting::ForItself;
         }
         let groups = getgroups().unwrap_or_default();
-        let tried = std::thread::scope(|scope| scope.spawn(|| usable(&groups)).join());
-        let denied = match tried.expect("it does not panic") {
+        let tried = std::thread::scope(|scope| {
+            let trial = std::thread::Builder::new().spawn_scoped(scope, || usable(&groups))?;
+            trial.join().expect("it does not panic")
+        });
+        let denied = match tried {
             Ok(groups) => return Acting::ForCallers(groups),
             Err(error) => error,
         };

@@ -7,6 +7,7 @@
 use crate::acting::{Acting, Ids, unused};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A group and a user that nobody has. Where the user namespace lacks them, its last ones serve.
@@ -19,7 +20,15 @@ pub(super) fn trial(folder: BorrowedFd<'_>, name: &str) -> Result<Result<(), Str
         Acting::ForCallers(_) => {}
         Acting::ForItself => return Err("only root acts for other users".to_owned()),
         Acting::Alone(why) => return Err(format!("forwarders serve their own user only: {why}")),
-        Acting::Refused(why) => return Ok(Err(why.into())),
+        Acting::Refused(why) => {
+            // A thread that has given its rights up cannot tell of the process.
+            let rights = rustix::thread::capabilities(None);
+            let may = rights.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SETGID));
+            return match may {
+                true => Ok(Err(why.into())),
+                false => Err(why.into()),
+            };
+        }
     }
     let (Some(group), Some(user)) = (unused(Ids::Groups, GROUP), unused(Ids::Users, USER)) else {
         return Err("this user namespace has no user but root".to_owned());

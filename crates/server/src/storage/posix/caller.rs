@@ -54,7 +54,9 @@ impl Own {
     pub(super) fn of_process() -> Own {
         let (for_callers, groups) = match For::of_process() {
             For::ForCallers(groups) => (true, groups),
-            For::ForItself | For::Alone(_) | For::Refused(_) => (false, Box::default()),
+            For::ForItself | For::Alone(_) => (false, Box::default()),
+            // Each call of another user fails, rather than act as root.
+            For::Refused(_) => (true, Box::default()),
         };
         Own {
             uid: rustix::process::geteuid(),

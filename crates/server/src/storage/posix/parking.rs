@@ -18,7 +18,6 @@ use super::removals::Removed;
 use super::sys::{self, Done, handle_of, no};
 use super::untold::tells_loss;
 use crate::lock::lock;
-use rustix::fs::AtFlags;
 use rustix::io::retry_on_intr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -226,9 +225,11 @@ impl Export {
         }
     }
 
-    /// The file at a path below the root.
+    /// The file at a path below the root. A path may come from a note, and its folders be links by
+    /// now, which are not followed.
     fn handle_at(&self, path: &[u8]) -> Option<Handle> {
-        let stat = sys::stat_at(&self.root.path, path, AtFlags::empty()).ok()?;
+        let found = self.open_below(&self.root.path, path).ok()?;
+        let stat = sys::stat(&found).ok()?;
         self.is_ours(&stat).then(|| handle_of(&stat))
     }
 
