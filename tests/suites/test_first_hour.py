@@ -153,13 +153,6 @@ def test_a_run_without_room_for_its_mount_names_the_variable(place):
     assert "/nowhere/tidegate-run-" in said and "set TMPDIR" in said, said
 
 
-def test_a_limit_of_memory_is_named(place):
-    script = 'ulimit -v 500000; exec "$@"'
-    said = run("bash", "-c", script, "sh", TIDEGATE, "serve", "--export", place / "data", "--listen",
-               f"unix:{place.path}/socket", code=2).stderr
-    assert "(`ulimit -v`)" in said, said
-
-
 def test_an_export_of_another_user_is_named():
     if os.geteuid():
         pytest.skip("only root can be two users")

@@ -168,7 +168,7 @@ def test_the_policy_is_kept_for_the_export(two):
 
 def test_one_that_was_away_takes_what_is_kept(two):
     two.b.stop()
-    assert "takes what is kept for the export" in two.set("policy", "set", "sjf", code=None).stderr
+    assert "takes those that are kept for the export" in two.set("policy", "set", "sjf", code=None).stderr
     two.b.start()
     two.follow("sjf", 2)
     two.b.process.send_signal(signal.SIGSTOP)

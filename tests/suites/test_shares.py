@@ -121,7 +121,7 @@ class TestUnderLoad:
         refused(up, "there is none; add latency", "share", "set", "a", "percentile=99")
         refused(up, "weight is there twice", "share", "set", "a", "weight=3", "weight=4")
         refused(up, "has a control character", "share", "set", "a\nb", "weight=3")
-        refused(up, "there is no view none-such", "view", "remove", "none-such")
+        refused(up, 'there is no view "none-such"', "view", "remove", "none-such")
         assert matches("two-level stays effective", up.tidegate("policy", "set", "window").stderr)
         up.tidegate("policy", "set", "fifo")
         assert errors(up) == 0, "a request of the writers failed"

@@ -335,7 +335,7 @@ fn a_mount_covers_no_files_and_no_mount() {
     let refused = scratch.refusal(&["up", "data", "--mount", "full"]);
     assert!(refused.contains("full: not empty"), "{refused}");
     let missing = scratch.refusal(&["mount", "missing"]);
-    assert!(missing.contains("missing: no directory"), "{missing}");
+    assert!(missing.contains("missing: it does not exist"), "{missing}");
     // Without FUSE here, the second half is for other machines.
     let up = scratch.tidegate(&["up", "data", "--forwarders", "1"]);
     if !up.status.success() {
