@@ -184,6 +184,17 @@ def test_up_is_stopped_by_a_signal(place):
         assert not mounted(place.state / "mnt")
 
 
+def test_up_goes_on_where_its_signals_are_ignored(place):
+    """As under nohup, or in the background of a script."""
+    log = place / "up.err"
+    up = place.start("sh", "-c", "trap '' INT HUP; exec \"$0\" \"$@\"", TIDEGATE, *place.words, log=log)
+    until(lambda: len(programs_of(place.state)) > 2 or up.poll() is not None, "it starts nothing")
+    for number in (signal.SIGINT, signal.SIGHUP):
+        up.send_signal(number)
+    assert up.wait(60) == 0, log.read_text()
+    run(TIDEGATE, "down", "--state-dir", place.state)
+
+
 def test_sets_of_other_places_are_named(place):
     run(TIDEGATE, *place.words)
     other = ("--state-dir", place / "other")

@@ -132,6 +132,14 @@ impl Process {
     }
 }
 
+/// The signals that this process ignores, as bits: that of signal 1 first.
+pub fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
 /// Calls `holds` again and again until it returns true; false if time ran out.
 pub fn wait_until(patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + patience;

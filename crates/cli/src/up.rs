@@ -133,8 +133,11 @@ fn background(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
     let place = plan.state.path().to_str().map(str::to_string);
     arguments.extend(place.into_iter().flat_map(|it| [KEEPS.to_string(), it]));
     let lock = Stdio::from(lock.into_input());
-    // Before there is something that a signal would leave behind.
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Fail::runtime)?;
+    // Before there is something that a signal would leave behind. Under `nohup` one is ignored.
+    let ignored = processes::ignored_signals();
+    let heeded = [SIGTERM, SIGINT, SIGHUP].into_iter();
+    let heeded = heeded.filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let mut signals = Signals::new(heeded).map_err(Fail::runtime)?;
     let mut child = processes::start_with(&installed::own()?, &arguments, &log, lock)?;
     let (mut ended, mut told) = (None, None);
     let ready = processes::wait_until(2 * PATIENCE, || {
@@ -142,13 +145,15 @@ fn background(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
         told = signals.pending().next();
         ended.is_some() || told.is_some() || is_ready(&log)
     });
-    if let Some(signal) = told {
-        if let Some(process) = Process::of_child(&child) {
-            process.end(PATIENCE);
-        }
+    if let Some(signal) = told.filter(|_| ended.is_none()) {
+        let process = Process::of_child(&child);
+        let message = match process.is_none_or(|process| process.end(2 * PATIENCE)) {
+            true => "stopped by a signal: nothing is up",
+            false => "stopped by a signal and then killed: `tidegate down` ends what is left",
+        };
         return Err(Fail {
             code: u8::try_from(128 + signal).unwrap_or(1),
-            message: "stopped by a signal: nothing is up".to_string(),
+            message: message.to_string(),
         });
     }
     if let Some(status) = ended {

@@ -4,6 +4,7 @@
 
 use super::forked::{block, block_all};
 use super::witness::{Witness, catch_up};
+use crate::processes;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpgid, getpgrp, getpid, getppid,
     setrlimit, waitid,
@@ -55,7 +56,8 @@ impl NotRun {
 /// Runs the program to its end. Where it was not run, this process takes its signals again as it
 /// did before.
 pub fn supervise(command: &mut Command) -> Result<ExitStatus, NotRun> {
-    let ignored = ignored();
+    // As under `nohup`, the program is to ignore them as well. It would not if they were caught.
+    let ignored = processes::ignored_signals();
     let is_ignored = |signal: &i32| ignored >> (signal - 1) & 1 == 1;
     let all = (1..NAMED_END).chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
     let passed = all.filter(|it| !KEPT.contains(it) && !is_ignored(it));
@@ -122,15 +124,6 @@ pub fn end_as(status: ExitStatus) -> ExitCode {
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     ExitCode::from(u8::try_from(code).unwrap_or(1))
-}
-
-/// The signals that this process ignores, as bits: that of signal 1 first. The program is to ignore
-/// them as well, as under `nohup`; it would not if this process caught them.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
-        .unwrap_or(0)
 }
 
 fn without(mut blocked: libc::sigset_t, these: &[i32]) -> libc::sigset_t {
