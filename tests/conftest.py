@@ -62,6 +62,19 @@ def alive(pid):
     return process_field(pid, 3) not in (None, "Z")
 
 
+def serving(state):
+    """The processes of forwarders, mounts and sets whose arguments name a state directory."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"/tidegate") and any(os.fsencode(state) in word for word in words[1:]):
+            found.append(int(process.name))
+    return found
+
+
 def mounted(folder, pid="self"):
     """Whether a FUSE file system is mounted there, as that process sees it."""
     return f" {folder} fuse" in pathlib.Path(f"/proc/{pid}/mounts").read_text()

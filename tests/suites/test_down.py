@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import TIDEGATE, alive, kill, mounted, need_fuse, run, stop, until
+from conftest import TIDEGATE, alive, kill, mounted, need_fuse, run, serving, stop, until
 
 
 class Down:
@@ -138,32 +138,19 @@ def place(work):
         yield part
 
 
-def programs_of(state):
-    """The processes whose arguments name the state directory."""
-    found = []
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[0].endswith(b"tidegate") and any(os.fsencode(state) in word for word in words):
-            found.append(int(process.name))
-    return found
-
-
 @pytest.mark.parametrize("removed", ["the directory", "its files"])
 def test_where_the_state_was_removed(place, removed):
     """As what cleans the temporary directory does: it enters no mount."""
     mount = place / "mnt"
     run(TIDEGATE, *place.words, "--mount", mount)
-    assert len(programs_of(place.state)) >= 4, "forwarders, mount, and who keeps them"
+    assert len(serving(place.state)) >= 4, "forwarders, mount, and who keeps them"
     if removed == "the directory":
         shutil.rmtree(place.state)
     else:
         for path in place.state.iterdir():
             path.unlink()
     run(TIDEGATE, "down", "--state-dir", place.state)
-    assert not programs_of(place.state) and not mounted(mount)
+    assert not serving(place.state) and not mounted(mount)
     run(TIDEGATE, "down", "--state-dir", place.state, code=2)
 
 
@@ -173,14 +160,14 @@ def test_up_is_stopped_by_a_signal(place):
         log = place / f"up.{delay}.err"
         up = place.start(TIDEGATE, *place.words, log=log)
         if delay:
-            until(lambda: len(programs_of(place.state)) > delay % 3 or up.poll() is not None, "it starts nothing")
+            until(lambda: len(serving(place.state)) > delay % 3 or up.poll() is not None, "it starts nothing")
         up.send_signal(signal.SIGINT)
         code, said = up.wait(60), log.read_text()
         if code == 0:
             run(TIDEGATE, "down", "--state-dir", place.state)
             continue
         assert (code, "nothing is up" in said) in ((130, True), (-signal.SIGINT, False)), (code, said)
-        assert not programs_of(place.state), said
+        assert not serving(place.state), said
         assert not mounted(place.state / "mnt")
 
 
@@ -188,7 +175,7 @@ def test_up_goes_on_where_its_signals_are_ignored(place):
     """As under nohup, or in the background of a script."""
     log = place / "up.err"
     up = place.start("sh", "-c", "trap '' INT HUP; exec \"$0\" \"$@\"", TIDEGATE, *place.words, log=log)
-    until(lambda: len(programs_of(place.state)) > 2 or up.poll() is not None, "it starts nothing")
+    until(lambda: len(serving(place.state)) > 2 or up.poll() is not None, "it starts nothing")
     for number in (signal.SIGINT, signal.SIGHUP):
         up.send_signal(number)
     assert up.wait(60) == 0, log.read_text()

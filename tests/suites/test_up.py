@@ -10,22 +10,9 @@ import signal
 import time
 
 import pytest
-from conftest import LONG, TIDEGATE, alive, kill, mounted, need_fuse, run, until
+from conftest import LONG, TIDEGATE, alive, kill, mounted, need_fuse, run, serving, until
 
 AT_ONCE, ROUNDS = (100, 20) if LONG else (20, 3)
-
-
-def serving(state):
-    """The processes that serve a state directory or its mount."""
-    found = []
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[0].endswith(b"/tidegate") and any(os.fsencode(state) in word for word in words[1:]):
-            found.append(int(process.name))
-    return found
 
 
 @pytest.fixture
