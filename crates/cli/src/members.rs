@@ -187,7 +187,8 @@ fn arguments(pid: Pid) -> Option<Vec<PathBuf>> {
 fn role(arguments: &[PathBuf], place: &Path) -> Option<Role> {
     let words: Vec<&Path> = arguments.iter().map(PathBuf::as_path).collect();
     let is_place = |folder: &Path| match folder.canonicalize() {
-        Ok(folder) => folder == place,
+        Ok(found) => found == place,
+        // It is gone, and known by its name.
         Err(_) => folder == place,
     };
     let is_in = |file: &Path| file.parent().is_some_and(is_place);
@@ -255,7 +256,6 @@ mod tests {
         let keeps = ["up", "data", "--foreground", KEEPS, &inside("")];
         assert_eq!(of(&keeps), Some(Role::Supervisor));
         assert_eq!(of(&["up", "data", "--foreground", KEEPS, "/x"]), None);
-        // One that is gone is known by its name.
         let gone = Path::new("/nowhere/run");
         let words = ["serve", "--config", "/nowhere/run/forwarder.3.toml"].map(PathBuf::from);
         assert_eq!(role(&words, gone), Some(Role::Forwarder(3)));

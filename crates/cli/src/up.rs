@@ -106,6 +106,7 @@ impl Up {
                 pid.as_raw_nonzero()
             )));
         }
+        plan.check_layout()?;
         plan.check_room()?;
         plan.check_traces()?;
         nested::check(&plan.export)?;

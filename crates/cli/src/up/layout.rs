@@ -3,6 +3,10 @@
 
 use super::nested;
 use crate::fail::Fail;
+use rustix::fs::OFlags;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use tidegate_server::seats::is_served;
 
@@ -34,9 +38,20 @@ pub fn check(export: &Path, state: &Path, wanted: Layout) -> Result<(), Fail> {
     )))
 }
 
-/// What an earlier set has left.
+/// Bytes of the longest record that is read.
+const RECORD_MAX: u64 = 4096;
+
+/// What an earlier set has left. The directory may be another user's, so nothing but a plain file
+/// is read; the forwarders look at whose it is.
 pub fn recorded(export: &Path) -> Option<Layout> {
-    let text = std::fs::read_to_string(export.join(".tidegate/layout")).ok()?;
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = File::options();
+    options.read(true).custom_flags(flags.bits() as i32);
+    let file = options.open(export.join(".tidegate/layout")).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let text = std::io::read_to_string(file.take(RECORD_MAX)).ok()?;
     let table: toml::Table = toml::from_str(&text).ok()?;
     let number = |key: &str| u64::try_from(table.get(key)?.as_integer()?).ok();
     let forwarders = u16::try_from(number("seats")?).ok()?;
@@ -69,6 +84,15 @@ mod tests {
             assert!(refused.contains(before), "{refused}");
         }
         std::fs::write(&layout, "nothing that a forwarder writes").expect("room");
+        assert_eq!(recorded(&export), None);
+        // What somebody else may have put there.
+        std::fs::remove_file(&layout).expect("ours");
+        let kind = rustix::fs::FileType::Fifo;
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &layout, kind, mode, 0).expect("room");
+        assert_eq!(recorded(&export), None);
+        std::fs::remove_file(&layout).expect("ours");
+        std::os::unix::fs::symlink("/dev/zero", &layout).expect("room");
         assert_eq!(recorded(&export), None);
         std::fs::remove_dir_all(&export).expect("ours");
     }

@@ -95,12 +95,7 @@ impl Plan {
             kill_after_effect: up.kill_after_effect.clone(),
             fail_call: up.fail_call.clone(),
         };
-        let wanted = Config::from_source(plan.source(0))?.layout();
-        let wanted = Layout {
-            forwarders: wanted.seats,
-            stripe: wanted.stripe,
-        };
-        layout::check(&plan.export, plan.state.path(), wanted)?;
+        Config::from_source(plan.source(0))?;
         let faults = plan.kill_at_request.iter().chain(&plan.kill_after_effect);
         let faults = faults.chain(&plan.fail_call);
         if let Some((index, _)) = faults
@@ -112,6 +107,16 @@ impl Plan {
             )));
         }
         Ok(plan)
+    }
+
+    /// Checks that the set is to be as the one before.
+    pub fn check_layout(&self) -> Result<(), Fail> {
+        let wanted = Config::from_source(self.source(0))?.layout();
+        let wanted = Layout {
+            forwarders: wanted.seats,
+            stripe: wanted.stripe,
+        };
+        layout::check(&self.export, self.state.path(), wanted)
     }
 
     /// Checks that no trace is where this set would record: the forwarders of an earlier `up` wrote
