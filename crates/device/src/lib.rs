@@ -29,7 +29,10 @@ mod ssd;
 
 pub use options::{DeviceOptions, Number, OptionsError, PRESETS};
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use disk::Disk;
+use disk::queued::QueuedDisk;
 use ideal::Ideal;
 use ssd::Ssd;
 
@@ -45,6 +48,11 @@ pub struct Access {
 }
 
 /// One device, with its moving parts.
+///
+/// Its user gives it calls by [`submit`](Device::submit), each under a number of the user's choice.
+/// Where the end of a call depends on calls that may still come, `submit` does not know it: then
+/// the user calls [`advance`](Device::advance) whenever [`next_ns`](Device::next_ns) has come.
+/// Times never go back.
 pub struct Device {
     model: Model,
     depth: u32,
@@ -52,6 +60,7 @@ pub struct Device {
 
 enum Model {
     Disk(Disk),
+    Queued(Box<QueuedDisk>),
     Ssd(Ssd),
     Ideal(Ideal),
 }
@@ -61,7 +70,13 @@ impl Device {
     pub fn new(options: &DeviceOptions) -> Result<Device, OptionsError> {
         options.check()?;
         let model = match &options.model {
-            options::Model::Disk(disk) => Model::Disk(Disk::new(disk, options.capacity_bytes())),
+            options::Model::Disk(disk) if disk.queue == 1 && disk.write_cache_bytes == 0 => {
+                Model::Disk(Disk::new(disk, options.capacity_bytes()))
+            }
+            options::Model::Disk(disk) => {
+                let disk = QueuedDisk::new(disk, options.capacity_bytes());
+                Model::Queued(Box::new(disk))
+            }
             options::Model::Ssd(ssd) => Model::Ssd(Ssd::new(ssd)),
             options::Model::Ideal(ideal) => Model::Ideal(Ideal::new(ideal, options.depth())),
         };
@@ -71,14 +86,64 @@ impl Device {
         })
     }
 
-    /// Performs one call that starts at `start_ns` and returns when it finishes. The extents run
-    /// in the given order. Calls are made in order of their start; one that starts while others
-    /// run shares the device with them as the model says (a disk serves it after them).
-    pub fn serve(&mut self, start_ns: u64, accesses: &[Access]) -> u64 {
+    /// Gives the device a call at `now_ns`. Returns when it ends, if that is certain; None if
+    /// [`advance`](Device::advance) will tell. A disk without a queue performs the call's extents
+    /// in the given order, after all earlier calls; others share the device among calls and
+    /// extents as their model says.
+    pub fn submit(&mut self, now_ns: u64, call: u64, accesses: &[Access]) -> Option<u64> {
         match &mut self.model {
-            Model::Disk(disk) => disk.serve(start_ns, accesses),
-            Model::Ssd(ssd) => ssd.serve(start_ns, accesses),
-            Model::Ideal(ideal) => ideal.serve(start_ns, accesses),
+            Model::Disk(disk) => Some(disk.serve(now_ns, accesses)),
+            Model::Queued(disk) => {
+                disk.submit(now_ns, call, accesses);
+                None
+            }
+            Model::Ssd(ssd) => Some(ssd.serve(now_ns, accesses)),
+            Model::Ideal(ideal) => Some(ideal.serve(now_ns, accesses)),
+        }
+    }
+
+    /// Asks the device to make durable what the calls wrote that have ended. It ends as a call
+    /// does.
+    pub fn flush(&mut self, now_ns: u64, call: u64) -> Option<u64> {
+        match &mut self.model {
+            Model::Queued(disk) => {
+                disk.flush(now_ns, call);
+                None
+            }
+            Model::Disk(_) | Model::Ssd(_) | Model::Ideal(_) => Some(now_ns),
+        }
+    }
+
+    /// When [`advance`](Device::advance) must be called at the latest, if a call is left whose end
+    /// `submit` did not know.
+    pub fn next_ns(&self) -> Option<u64> {
+        match &self.model {
+            Model::Queued(disk) => disk.next_ns(),
+            Model::Disk(_) | Model::Ssd(_) | Model::Ideal(_) => None,
+        }
+    }
+
+    /// Lets the device work until `now_ns`. Appends the calls that have ended by then, whose end
+    /// `submit` did not know, each with its end.
+    pub fn advance(&mut self, now_ns: u64, ended: &mut Vec<(u64, u64)>) {
+        if let Model::Queued(disk) = &mut self.model {
+            disk.advance(now_ns, ended);
+        }
+    }
+
+    /// Performs one call that begins at `start_ns`, with no other beside it, and returns when it
+    /// ends.
+    pub fn serve(&mut self, start_ns: u64, accesses: &[Access]) -> u64 {
+        if let Some(end_ns) = self.submit(start_ns, u64::MAX, accesses) {
+            return end_ns;
+        }
+        let mut ended = Vec::new();
+        loop {
+            let next_ns = self.next_ns().expect("a call is left");
+            self.advance(next_ns, &mut ended);
+            if let Some((_, end_ns)) = ended.iter().find(|(call, _)| *call == u64::MAX) {
+                return *end_ns;
+            }
         }
     }
 

@@ -10,10 +10,13 @@ use core::fmt;
 /// - `hdd-7200`: a SATA disk of 2005 to 2008, the kind in the nodes of Song et al. (SC'11).
 ///   Reviews of the Barracuda 7200.8 (250 GB and more) print 4.16 ms latency, 8.0 to 8.5 ms
 ///   average seek and 65 MB/s sustained; the model streams 72 MB/s. No write cache.
+/// - `hdd-ncq`: a SATA disk for servers of about 2015: 4 TB, 188 MB/s on its outer tracks, native
+///   command queuing with 32 commands, a write cache of 64 MiB, a buffer that keeps 16 streams. Its
+///   seeks and its turns are those of `hdd-7200`.
 /// - `ssd-sata`: an SSD behind SATA 3: about 520 MB/s, tens of thousands of random reads.
 /// - `ssd-pcie`: a PCIe x4 SSD of 2010, as in the same paper: about 740 MB/s.
 /// - `ideal`: every call takes the same time.
-pub const PRESETS: &[&str] = &["hdd-7200", "ssd-sata", "ssd-pcie", "ideal"];
+pub const PRESETS: &[&str] = &["hdd-7200", "hdd-ncq", "ssd-sata", "ssd-pcie", "ideal"];
 
 /// One number of the options.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +103,14 @@ numbers! {
         lookahead_bytes: 0, 1 << 30;
         /// Pause after which a sequential stream has to be found again
         stream_gap_us: 0, US_MAX;
-        /// Bytes of the write cache; 0 is none
+        /// Commands in the disk's own queue, of which the arm serves the one next that it reaches
+        /// first; 1 serves calls in order of arrival
+        queue: 1, 1024;
+        /// Age of a command that no other one passes any more
+        queue_age_us: 0, US_MAX;
+        /// Streams of which the buffer keeps what was read
+        segments: 1, 1024;
+        /// Bytes of the write cache, which `fsync` waits for; 0 is none
         write_cache_bytes: 0, 1 << 30;
         /// The angle at which the disk starts
         rotation_seed: 0, u64::MAX;
@@ -126,6 +136,10 @@ numbers! {
         channel_write_mb_s: 1, RATE_MAX;
         /// Rate of the interface, MB/s
         interface_mb_s: 1, RATE_MAX;
+        /// Bytes that a channel writes between two pauses in which it collects garbage; 0 is never
+        gc_bytes: 0, BYTES_MAX;
+        /// Such a pause
+        gc_us: 0, US_MAX;
     }
 }
 
@@ -166,10 +180,13 @@ impl DeviceOptions {
                 channel_read_mb_s: read,
                 channel_write_mb_s: write,
                 interface_mb_s,
+                gc_bytes: 0,
+                gc_us: 0,
             })
         };
         let (capacity_bytes, model) = match name {
             "hdd-7200" => (250_000_000_000, Model::Disk(hdd_7200())),
+            "hdd-ncq" => (4_000_000_000_000, Model::Disk(hdd_ncq())),
             "ssd-sata" => (480_000_000_000, ssd(70, 40, 60, 180, 140, 520)),
             "ssd-pcie" => (100_000_000_000, ssd(50, 30, 30, 220, 105, 740)),
             "ideal" => {
@@ -279,8 +296,25 @@ fn hdd_7200() -> DiskOptions {
         interface_mb_s: 250,
         lookahead_bytes: 1 << 20,
         stream_gap_us: 1000,
+        queue: 1,
+        queue_age_us: 1_000_000,
+        segments: 1,
         write_cache_bytes: 0,
         rotation_seed: 1,
+    }
+}
+
+fn hdd_ncq() -> DiskOptions {
+    DiskOptions {
+        track_bytes: 3072 * 512,
+        heads: 8,
+        command_us: 50,
+        interface_mb_s: 600,
+        lookahead_bytes: 2 << 20,
+        queue: 32,
+        segments: 16,
+        write_cache_bytes: 64 << 20,
+        ..hdd_7200()
     }
 }
 
@@ -358,7 +392,7 @@ mod tests {
         let error = DeviceOptions::preset("floppy").unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no device \"floppy\"; known: hdd-7200, ssd-sata, ssd-pcie, ideal"
+            "there is no device \"floppy\"; known: hdd-7200, hdd-ncq, ssd-sata, ssd-pcie, ideal"
         );
         let mut ideal = DeviceOptions::preset("ideal").unwrap();
         let error = ideal.set("rpm", 1).unwrap_err().to_string();

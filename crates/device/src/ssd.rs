@@ -3,7 +3,8 @@
 //! Addresses go round the channels in stripes. A stripe occupies its channel for a fixed time and
 //! for its transfer; the interface carries one call's bytes after another's; the latency of the
 //! flash and the controller is added once and occupies nothing. So one small access costs
-//! latency, many at once are limited by channels, large ones by channels or interface.
+//! latency, many at once are limited by channels, large ones by channels or interface. A channel
+//! that has written enough pauses to collect garbage, and what waits for it waits longer.
 
 use crate::options::SsdOptions;
 use crate::{Access, transfer_ns};
@@ -15,6 +16,8 @@ pub(crate) struct Ssd {
     /// When each channel is free again.
     channel_free_ns: Vec<u64>,
     interface_free_ns: u64,
+    /// What each channel has written since it last collected garbage.
+    written_bytes: Vec<u64>,
 }
 
 impl Ssd {
@@ -23,6 +26,10 @@ impl Ssd {
             options: options.clone(),
             channel_free_ns: vec![0; options.channels as usize],
             interface_free_ns: 0,
+            // Channels do not all pause at the same time.
+            written_bytes: (0..options.channels)
+                .map(|channel| options.gc_bytes / options.channels * channel)
+                .collect(),
         }
     }
 
@@ -64,11 +71,17 @@ impl Ssd {
             if lane == (stripes - 1) % channels {
                 bytes -= (stripe_bytes - end % stripe_bytes) % stripe_bytes;
             }
-            let free_ns = &mut self.channel_free_ns[((first + lane) % channels) as usize];
+            let channel = ((first + lane) % channels) as usize;
+            let pause_ns = match access.write {
+                true => self.pause_ns(channel, bytes),
+                false => 0,
+            };
+            let free_ns = &mut self.channel_free_ns[channel];
             let busy_ns = busy_ns.saturating_mul(count);
             *free_ns = start_ns
                 .max(*free_ns)
                 .saturating_add(busy_ns)
+                .saturating_add(pause_ns)
                 .saturating_add(transfer_ns(bytes, rate_mb_s));
             ready_ns = ready_ns.max(*free_ns);
         }
@@ -79,6 +92,17 @@ impl Ssd {
             .saturating_add(carry_ns);
         self.interface_free_ns = carried_ns;
         ready_ns.max(carried_ns).saturating_add(latency_us * 1000)
+    }
+
+    /// How long a channel collects garbage before it writes these bytes, ns.
+    fn pause_ns(&mut self, channel: usize, bytes: u64) -> u64 {
+        let between = self.options.gc_bytes;
+        if between == 0 {
+            return 0;
+        }
+        let written = self.written_bytes[channel].saturating_add(bytes);
+        self.written_bytes[channel] = written % between;
+        (written / between).saturating_mul(self.options.gc_us * 1000)
     }
 }
 
@@ -134,6 +158,37 @@ mod tests {
             let rate = rate_mb_s(preset, 500, 4, |i| large(i, true));
             assert!((write..write * 11 / 10).contains(&rate), "{preset} {rate}");
         }
+    }
+
+    #[test]
+    fn garbage_is_collected_by_one_channel_at_a_time() {
+        let mut options = DeviceOptions::preset("ssd-sata").unwrap();
+        options.set("gc_bytes", 4 << 20).unwrap();
+        options.set("gc_us", 20_000).unwrap();
+        let mut device = Device::new(&options).unwrap();
+        let mut now_ns = 0;
+        let mut slow = std::vec::Vec::new();
+        // 16 KiB for each of 8 channels in turn, 16 MiB for each of them: 4 pauses.
+        for i in 0..8 * 1024 {
+            let access = Access {
+                address: i << 14,
+                len: 1 << 14,
+                write: true,
+            };
+            let end_ns = device.serve(now_ns, &[access]);
+            if end_ns - now_ns > 20_000_000 {
+                slow.push(i);
+            }
+            now_ns = end_ns;
+        }
+        assert_eq!(slow.len(), 8 * 4);
+        assert!(slow.windows(2).all(|pair| pair[1] - pair[0] > 100));
+        let read = Access {
+            address: 0,
+            len: 4096,
+            write: false,
+        };
+        assert!(device.serve(now_ns, &[read]) - now_ns < 200_000);
     }
 
     #[test]

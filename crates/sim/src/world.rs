@@ -18,6 +18,7 @@ mod program;
 mod seats;
 mod setup;
 mod totals;
+mod wakes;
 
 pub use follow::{Depth, Slices, Timeline};
 pub use host::Work;
@@ -67,6 +68,8 @@ enum Event {
         life: u32,
         job: JobId,
     },
+    /// A forwarder's device may have done something.
+    WakeDevice(u32),
     Sent(Sending),
     WakeForwarder(u32),
     WakeNode(u32),
@@ -280,18 +283,8 @@ impl World {
                 self.hosts[sending.forwarder as usize].tell(now, Input::Sent { slot });
                 self.pump_host(sending.forwarder);
             }
-            Event::WakeForwarder(forwarder) => {
-                let host = &mut self.hosts[forwarder as usize];
-                if host.wakes_at <= now {
-                    host.wakes_at = u64::MAX;
-                    self.pump_host(forwarder);
-                }
-            }
-            Event::WakeNode(node) => {
-                if self.nodes[node as usize].wakes_at <= now {
-                    self.nodes[node as usize].wakes_at = u64::MAX;
-                    self.pump_node(node);
-                }
+            Event::WakeForwarder(_) | Event::WakeDevice(_) | Event::WakeNode(_) => {
+                self.wake(&event);
             }
             Event::Resume(process) => self.advance(process),
             Event::ShuffleEnds(process, answered) => self.access_ends(process, &answered),
@@ -464,13 +457,7 @@ impl World {
         }
         let host = &self.hosts[index];
         self.recorder.depth_is(index, now, || host.depth());
-        let host = &mut self.hosts[index];
-        if let Some(at) = host.wake_at()
-            && at < host.wakes_at
-        {
-            host.wakes_at = at;
-            self.events.push(at, Event::WakeForwarder(forwarder));
-        }
+        self.wake_host_later(forwarder);
     }
 
     fn host_asks(&mut self, forwarder: u32, output: Output) {
@@ -509,6 +496,8 @@ impl World {
                         };
                         self.events.push(at, ends);
                     }
+                    // `pump_host` asks the device when.
+                    Started::Later => {}
                     Started::Now(result) => {
                         let input = Input::Finished { job, result };
                         self.hosts[forwarder as usize].tell(now, input);
@@ -543,13 +532,7 @@ impl World {
         while let Some(output) = self.nodes[node as usize].poll(now) {
             self.node_asks(node, output);
         }
-        let at_node = &mut self.nodes[node as usize];
-        if let Some(at) = at_node.wake_at()
-            && at < at_node.wakes_at
-        {
-            at_node.wakes_at = at;
-            self.events.push(at, Event::WakeNode(node));
-        }
+        self.wake_node_later(node);
     }
 
     fn node_asks(&mut self, node: u32, output: client::Output) {

@@ -20,7 +20,7 @@ pub struct Replay {
     /// With --trace: forwarders; as many as recorded otherwise, or 4
     #[arg(long, value_name = "N", requires = "traces")]
     forwarders: Option<u16>,
-    /// With --trace: model of the devices: hdd-7200, ssd-sata, ssd-pcie or ideal
+    /// With --trace: model of the devices: hdd-7200, hdd-ncq, ssd-sata, ssd-pcie or ideal
     #[arg(
         long,
         value_name = "MODEL",

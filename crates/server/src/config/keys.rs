@@ -465,8 +465,9 @@ keys! {
 keys! {
     /// Which device is emulated; the numbers that its model has are keys too.
     pub(super) struct DeviceKeys in "[device]" {
-        /// Emulated device: `none`, `hdd-7200` (SATA disk of about 2006), `ssd-sata`, `ssd-pcie`
-        /// (of 2010) or `ideal` (each call takes the same time)
+        /// Emulated device: `none`, `hdd-7200` (SATA disk of about 2006), `hdd-ncq` (of about 2015,
+        /// with a queue and a write cache of its own), `ssd-sata`, `ssd-pcie` (of 2010) or `ideal`
+        /// (each call takes the same time)
         model: String = or("none".to_string()).flag("--device MODEL", BOTH);
     }
 }

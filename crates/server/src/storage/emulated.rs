@@ -3,7 +3,8 @@
 //!
 //! The pool reads or writes the data at once. The completion is held back until the model has
 //! finished the job. So the effects of scheduling on a slow device show on any machine, with real
-//! data. Jobs on names and attributes, appends included, are not slowed down.
+//! data. An fsync waits for the cache of the model. Other jobs on names and attributes, appends
+//! included, are not slowed down.
 
 use super::completion_queue::{CompletionQueue, Sink};
 use super::pool::{PoolOptions, ThreadPool};
@@ -19,7 +20,7 @@ use tidegate_device::address::{Mapping, local_offset};
 use tidegate_device::{Access, Device, DeviceOptions, OptionsError};
 use tidegate_forward::{IoPart, Job, JobId, JobResult};
 use tidegate_sched::Direction;
-use tidegate_wire::{Handle, Layout};
+use tidegate_wire::{Handle, Layout, Op};
 
 /// Why the emulated device cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +37,11 @@ pub enum EmulatedError {
 /// A thread pool behind an emulated device.
 pub struct Emulated {
     pool: ThreadPool,
-    device: Device,
+    depth: u32,
     mapping: Mapping,
     layout: Layout,
     timeline: Arc<Timeline>,
     timer: Option<JoinHandle<()>>,
-    /// When the device has finished all jobs that it was given, in ns since the timeline's zero.
-    free_at_ns: u64,
     accesses: Vec<Access>,
 }
 
@@ -53,10 +52,14 @@ struct Timeline {
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
-    /// When the device finishes each job, in order.
+    device: Device,
+    /// Jobs whose end the device has yet to tell, and when each was given to it, in ns.
+    running: BTreeMap<JobId, u64>,
+    /// When the device finishes each other job, in order.
     finishes: BTreeSet<(u64, JobId)>,
+    /// When the device has finished all of these, in ns.
+    free_at_ns: u64,
     /// The time that the model charged for each of them, in ns.
     charged: BTreeMap<JobId, u64>,
     /// Completions of jobs that the pool has executed and the device has not finished.
@@ -77,9 +80,10 @@ impl Emulated {
     ) -> Result<Emulated, EmulatedError> {
         let model = Device::new(device).map_err(EmulatedError::Options)?;
         let done = CompletionQueue::new(wake);
+        let depth = model.depth();
         let timeline = Arc::new(Timeline {
             zero: Instant::now(),
-            state: Mutex::default(),
+            state: Mutex::new(State::new(model)),
             changed: Condvar::new(),
         });
         let sink: Sink = {
@@ -97,55 +101,52 @@ impl Emulated {
         };
         Ok(Emulated {
             pool,
-            device: model,
+            depth,
             mapping: Mapping::with_unit(device.capacity_bytes(), 0, device.unit_bytes()),
             layout,
             timeline,
             timer: Some(timer),
-            free_at_ns: 0,
             accesses: Vec::new(),
         })
     }
 
-    /// Gives the job to the device, after all earlier jobs.
-    fn dispatch(&mut self, job: JobId, handle: Handle, direction: Direction, parts: &[IoPart]) {
-        map(
-            &self.mapping,
-            self.layout,
-            handle,
-            direction,
-            parts,
-            &mut self.accesses,
-        );
-        let now_ns = self.timeline.now_ns();
-        let finish_ns = self.device.serve(now_ns, &self.accesses);
-        let began_ns = match self.device.depth() {
-            1 => now_ns.max(self.free_at_ns),
-            _ => now_ns,
-        };
-        self.free_at_ns = self.free_at_ns.max(finish_ns);
-        let mut state = self.timeline.lock();
-        state.finishes.insert((finish_ns, job));
-        state
-            .charged
-            .insert(job, finish_ns.saturating_sub(began_ns));
-        drop(state);
-        self.timeline.changed.notify_one();
+    /// Gives the device what a job asks of it, if it does.
+    fn dispatch(&mut self, job: JobId, work: &Job) {
+        match work {
+            Job::Io {
+                handle,
+                direction,
+                parts,
+                ..
+            } => {
+                let (mapping, layout) = (&self.mapping, self.layout);
+                map(
+                    mapping,
+                    layout,
+                    *handle,
+                    *direction,
+                    parts,
+                    &mut self.accesses,
+                );
+                let accesses = &self.accesses;
+                self.timeline
+                    .ask(job, |device, now_ns| device.submit(now_ns, job.0, accesses));
+            }
+            Job::Op {
+                op: Op::Fsync { .. },
+                ..
+            } => {
+                self.timeline
+                    .ask(job, |device, now_ns| device.flush(now_ns, job.0));
+            }
+            _ => {}
+        }
     }
 }
 
 impl Storage for Emulated {
     fn submit(&mut self, job: JobId, work: Job) {
-        if let Job::Io {
-            handle,
-            direction,
-            parts,
-            ..
-        } = &work
-        {
-            let (handle, direction) = (*handle, *direction);
-            self.dispatch(job, handle, direction, parts);
-        }
+        self.dispatch(job, &work);
         self.pool.submit(job, work);
     }
 
@@ -154,7 +155,7 @@ impl Storage for Emulated {
     }
 
     fn depth(&self) -> u32 {
-        self.device.depth()
+        self.depth
     }
 
     fn oldest(&self) -> Duration {
@@ -190,10 +191,20 @@ impl Timeline {
         u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// Gives the device a job, after all earlier ones.
+    fn ask(&self, job: JobId, ask: impl FnOnce(&mut Device, u64) -> Option<u64>) {
+        let mut state = self.lock();
+        let now_ns = self.now_ns();
+        let finish_ns = ask(&mut state.device, now_ns);
+        state.takes(job, now_ns, finish_ns);
+        drop(state);
+        self.changed.notify_one();
+    }
+
     /// Takes the completion of a job that the pool has executed.
     fn worked(&self, completion: Completion, done: &CompletionQueue) {
         let mut state = self.lock();
-        if !state.charged.contains_key(&completion.job) {
+        if !state.has(completion.job) {
             drop(state);
             done.push(completion);
             return;
@@ -212,6 +223,7 @@ impl Timeline {
         let mut state = self.lock();
         loop {
             let now_ns = self.now_ns();
+            state.advance(now_ns);
             let due = state.due(now_ns);
             if !due.is_empty() {
                 drop(state);
@@ -219,15 +231,12 @@ impl Timeline {
                 state = self.lock();
                 continue;
             }
-            if state.closed && state.finishes.is_empty() {
+            if state.closed && state.finishes.is_empty() && state.running.is_empty() {
                 return;
             }
-            // Jobs that are due and that the pool has not executed yet report themselves.
-            let next = state
-                .finishes
-                .iter()
-                .find(|(finish_ns, _)| *finish_ns > now_ns);
-            let wait_ns = next.map_or(u64::MAX >> 10, |(finish_ns, _)| finish_ns - now_ns);
+            let wait_ns = state
+                .next_ns(now_ns)
+                .map_or(u64::MAX >> 10, |at| at - now_ns);
             let waited = self
                 .changed
                 .wait_timeout(state, Duration::from_nanos(wait_ns));
@@ -241,6 +250,59 @@ impl Timeline {
 }
 
 impl State {
+    fn new(device: Device) -> State {
+        State {
+            device,
+            running: BTreeMap::new(),
+            finishes: BTreeSet::new(),
+            free_at_ns: 0,
+            charged: BTreeMap::new(),
+            withheld: BTreeMap::new(),
+            closed: false,
+        }
+    }
+
+    /// The device has been given a job, and finishes it then, or will tell.
+    fn takes(&mut self, job: JobId, now_ns: u64, finish_ns: Option<u64>) {
+        let Some(finish_ns) = finish_ns else {
+            self.running.insert(job, now_ns);
+            return;
+        };
+        let began_ns = match self.device.depth() {
+            1 => now_ns.max(self.free_at_ns),
+            _ => now_ns,
+        };
+        self.free_at_ns = self.free_at_ns.max(finish_ns);
+        self.finishes.insert((finish_ns, job));
+        self.charged.insert(job, finish_ns.saturating_sub(began_ns));
+    }
+
+    /// Whether the device has a job, or has just finished it.
+    fn has(&self, job: JobId) -> bool {
+        self.running.contains_key(&job) || self.charged.contains_key(&job)
+    }
+
+    /// Takes from the device what it has finished.
+    fn advance(&mut self, now_ns: u64) {
+        let mut ended = Vec::new();
+        self.device.advance(now_ns, &mut ended);
+        for (call, finish_ns) in ended {
+            let job = JobId(call);
+            let given_ns = self.running.remove(&job).unwrap_or(finish_ns);
+            self.finishes.insert((finish_ns, job));
+            self.charged.insert(job, finish_ns.saturating_sub(given_ns));
+        }
+    }
+
+    /// When the device finishes something next. Jobs that are due and that the pool has not
+    /// executed yet report themselves.
+    fn next_ns(&self, now_ns: u64) -> Option<u64> {
+        let mut finishes = self.finishes.iter().map(|(finish_ns, _)| *finish_ns);
+        let finish = finishes.find(|finish_ns| *finish_ns > now_ns);
+        let device = self.device.next_ns().map(|at| at.max(now_ns));
+        [finish, device].into_iter().flatten().min()
+    }
+
     /// Takes the completions of jobs that both pool and device have finished.
     fn due(&mut self, now_ns: u64) -> Vec<Completion> {
         let finished = self

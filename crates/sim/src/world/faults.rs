@@ -8,7 +8,11 @@ impl World {
         let forwarder = u32::from(fault.forwarder);
         let index = forwarder as usize;
         match fault.kind {
-            FaultKind::Slow { percent } => self.hosts[index].slowness_percent = percent,
+            FaultKind::Slow { percent } => {
+                let now = self.now();
+                self.hosts[index].is_slow(now, percent);
+                self.wake_host_later(forwarder);
+            }
             FaultKind::Dead => {
                 self.hosts[index].die();
                 self.seats.died(index);

@@ -25,8 +25,19 @@ pub struct Work {
 
 /// A job on the device.
 struct Running {
-    lens: Vec<u32>,
-    device_ns: u64,
+    what: Asked,
+    /// When the device began it, or was given it, ns.
+    begun: u64,
+    /// When the device has done it, if that is known, ns.
+    ends: Option<u64>,
+}
+
+/// What a job asks of the device.
+enum Asked {
+    /// Pieces of these lengths.
+    Io(Vec<u32>),
+    /// What was written is made durable.
+    Flush,
 }
 
 /// One forwarder.
@@ -44,21 +55,52 @@ pub(super) struct Host {
     taking: VecDeque<u64>,
     contention_percent: u64,
     device: Device,
+    clock: DeviceClock,
     mapping: Mapping,
     layout: Layout,
     jobs: BTreeMap<JobId, Running>,
+    /// Of calls whose end the device has yet to tell: the job, and the life of the process.
+    calls: BTreeMap<u64, (u32, JobId)>,
+    call_ids: u64,
+    /// When the world asks the device next if nothing happens before, in ns.
+    pub(super) device_wakes_at: u64,
     accesses: Vec<Access>,
-    /// Until when the device is busy.
+    /// Until when the device is known to be busy.
     busy_until: u64,
-    /// Percent of the model's time that service takes.
-    pub(super) slowness_percent: u64,
     pub(super) work: Work,
 }
 
-/// A job that the device has begun, or one that takes no time.
+/// A job that was begun.
 pub(super) enum Started {
+    /// It ends at this time, in ns.
     At(u64),
+    /// The device will tell when it ends.
+    Later,
+    /// It takes no time.
     Now(JobResult),
+}
+
+/// The time of a device that may be slower than its model.
+struct DeviceClock {
+    percent: u64,
+    /// Since when it has been so slow, in ns, and what its time was then.
+    since: u64,
+    time: u64,
+}
+
+impl DeviceClock {
+    /// The device's time at `now`.
+    fn time(&self, now: u64) -> u64 {
+        let passed = u128::from(now - self.since) * 100 / u128::from(self.percent);
+        self.time + passed as u64
+    }
+
+    /// When it is that time on the device, at the earliest.
+    fn now(&self, time: u64) -> u64 {
+        let left = u128::from(time.saturating_sub(self.time)) * u128::from(self.percent);
+        let left = u64::try_from(left.div_ceil(100)).unwrap_or(u64::MAX);
+        self.since.saturating_add(left)
+    }
 }
 
 impl Host {
@@ -73,11 +115,18 @@ impl Host {
             contention_percent,
             mapping: Mapping::with_unit(device.capacity_bytes(), 0, device.unit_bytes()),
             device: Device::new(device).expect("the options were checked"),
+            clock: DeviceClock {
+                percent: 100,
+                since: 0,
+                time: 0,
+            },
             layout,
             jobs: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            call_ids: 0,
+            device_wakes_at: u64::MAX,
             accesses: Vec::new(),
             busy_until: 0,
-            slowness_percent: 100,
             work: Work::default(),
         }
     }
@@ -206,25 +255,23 @@ impl Host {
                 direction,
                 parts,
                 ..
-            } => Started::At(self.serve(now, job, handle, direction, &parts)),
-            Job::Op { op, .. } => Started::Now(JobResult::Op(Ok(match op {
-                Op::Fsync { .. } => Outcome::Done,
+            } => {
+                self.map(handle, direction, &parts);
+                let lens = parts.iter().map(|part| part.len).collect();
+                self.ask_device(now, job, Asked::Io(lens))
+            }
+            Job::Op { op, .. } => match op {
+                Op::Fsync { .. } => self.ask_device(now, job, Asked::Flush),
                 op => unreachable!("programs of the simulator do no {op:?}"),
-            }))),
+            },
             Job::Resolve { .. } | Job::Closed { .. } => Started::Now(JobResult::Done),
             Job::Persist { .. } => Started::Now(JobResult::Op(Ok(Outcome::Done))),
             Job::Refused(refused) => Started::Now(refused.result(tidegate_forward::Errno::EIO)),
         }
     }
 
-    fn serve(
-        &mut self,
-        now: u64,
-        job: JobId,
-        handle: Handle,
-        direction: Direction,
-        parts: &[IoPart],
-    ) -> u64 {
+    /// Where on the device the parts of a file lie.
+    fn map(&mut self, handle: Handle, direction: Direction, parts: &[IoPart]) {
         self.accesses.clear();
         let write = direction == Direction::Write;
         let seats = u64::from(self.layout.seats);
@@ -237,34 +284,86 @@ impl Host {
         }
         self.work.calls += 1;
         self.work.requests += parts.len() as u64;
-        let begun = match (self.device.depth(), self.slowness_percent) {
-            (1, _) => now.max(self.busy_until),
-            (_, 100) => now,
-            _ => now.max(self.busy_until),
+    }
+
+    fn ask_device(&mut self, now: u64, job: JobId, what: Asked) -> Started {
+        self.call_ids += 1;
+        self.count_busy(now);
+        let time = self.clock.time(now);
+        let ends = match what {
+            Asked::Io(_) => self.device.submit(time, self.call_ids, &self.accesses),
+            Asked::Flush => self.device.flush(time, self.call_ids),
         };
-        let ends = match self.slowness_percent {
-            100 => self.device.serve(now, &self.accesses),
-            percent => {
-                let ends = self.device.serve(begun, &self.accesses);
-                begun.saturating_add((ends - begun).saturating_mul(percent) / 100)
-            }
+        let ends = ends.map(|time| self.clock.now(time));
+        if let (Some(ends), Asked::Flush) = (ends, &what)
+            && ends <= now
+        {
+            return Started::Now(JobResult::Op(Ok(Outcome::Done)));
+        }
+        let begun = match self.device.depth() {
+            1 => now.max(self.busy_until),
+            _ => now,
         };
-        self.work.busy_ns += ends.saturating_sub(self.busy_until.max(now));
-        self.busy_until = self.busy_until.max(ends);
-        let running = Running {
-            lens: parts.iter().map(|part| part.len).collect(),
-            device_ns: ends.saturating_sub(begun),
-        };
+        let running = Running { what, begun, ends };
         self.jobs.insert(job, running);
-        ends
+        match ends {
+            Some(ends) => {
+                self.work.busy_ns += ends.saturating_sub(self.busy_until.max(now));
+                self.busy_until = self.busy_until.max(ends);
+                Started::At(ends)
+            }
+            None => {
+                self.calls.insert(self.call_ids, (self.life, job));
+                Started::Later
+            }
+        }
+    }
+
+    /// Counts the time until now in which the device had calls whose end it has yet to tell.
+    fn count_busy(&mut self, now: u64) {
+        if !self.calls.is_empty() {
+            self.work.busy_ns += now.saturating_sub(self.busy_until);
+        }
+        self.busy_until = self.busy_until.max(now);
+    }
+
+    /// When the device must be asked next, in ns.
+    pub(super) fn device_next(&self) -> Option<u64> {
+        self.device.next_ns().map(|time| self.clock.now(time))
+    }
+
+    /// Asks the device what it has done.
+    pub(super) fn device_advances(&mut self, now: u64) {
+        self.count_busy(now);
+        let mut ended = Vec::new();
+        self.device.advance(self.clock.time(now), &mut ended);
+        for (call, _) in ended {
+            let (life, job) = self.calls.remove(&call).expect("a call ends once");
+            if life == self.life && self.core.is_some() {
+                self.job_ends(now, job);
+            }
+        }
+    }
+
+    /// From now on the device takes so many percent of its model's time.
+    pub(super) fn is_slow(&mut self, now: u64, percent: u64) {
+        self.clock = DeviceClock {
+            percent,
+            since: now,
+            time: self.clock.time(now),
+        };
     }
 
     /// A job's time is over.
     pub(super) fn job_ends(&mut self, now: u64, job: JobId) {
         let running = self.jobs.remove(&job).expect("a job ends once");
-        let result = JobResult::Io {
-            parts: running.lens.into_iter().map(Ok).collect(),
-            device_ns: running.device_ns,
+        let device_ns = running.ends.unwrap_or(now).saturating_sub(running.begun);
+        let result = match running.what {
+            Asked::Io(lens) => JobResult::Io {
+                parts: lens.into_iter().map(Ok).collect(),
+                device_ns,
+            },
+            Asked::Flush => JobResult::Op(Ok(Outcome::Done)),
         };
         self.tell(now, Input::Finished { job, result });
     }

@@ -18,6 +18,18 @@ fn part(offset: u64, len: u32) -> IoPart {
     }
 }
 
+/// A device in front of two threads.
+fn emulated(files: &PosixFiles, slots: &Slots, device: &DeviceOptions, layout: Layout) -> Emulated {
+    let pool = PoolOptions {
+        threads: 2,
+        queued_max: 64,
+        faults: Faults::default(),
+        fence: Default::default(),
+    };
+    let wake: Wake = Arc::new(|| ());
+    Emulated::new(files, slots, &pool, device, layout, wake).expect("emulated")
+}
+
 #[test]
 fn adjacent_parts_of_a_forwarder_are_one_access() {
     let layout = Layout {
@@ -55,15 +67,7 @@ fn data_jobs_take_the_devices_time_one_after_another() {
     let mut device = DeviceOptions::preset("ideal").expect("a preset");
     device.set("service_us", 20_000).expect("an option");
     device.set("depth", 1).expect("an option");
-    let pool = PoolOptions {
-        threads: 2,
-        queued_max: 64,
-        faults: Faults::default(),
-        fence: Default::default(),
-    };
-    let wake: Wake = Arc::new(|| ());
-    let mut storage =
-        Emulated::new(&files, &slots, &pool, &device, layout, wake).expect("emulated");
+    let mut storage = emulated(&files, &slots, &device, layout);
     assert_eq!(storage.depth(), 1);
     let root = files.root().expect("root").handle;
     let file = files
@@ -141,4 +145,72 @@ fn shutdown_waits_for_the_device() {
     let mut done = Vec::new();
     storage.completions(&mut done);
     assert_eq!(done.len(), 4);
+}
+
+#[test]
+fn a_disk_with_a_queue_finishes_by_itself_and_an_fsync_waits_for_its_cache() {
+    let scratch = Scratch::new("emulated");
+    let layout = Layout {
+        seats: 1,
+        stripe: 1 << 20,
+    };
+    let mut files = PosixFiles::open(scratch.path(), &ExportOptions::new(layout)).expect("export");
+    let slots = Slots::new(1 << 20);
+    lock_buffer(&slots.open(SlotId(0), 4096)).bytes().fill(7);
+    let mut device = DeviceOptions::preset("hdd-ncq").expect("a preset");
+    device.set("depth", 8).expect("an option");
+    // Each piece of 4 KiB lies somewhere else.
+    device.set("unit_bytes", 4096).expect("an option");
+    let mut storage = emulated(&files, &slots, &device, layout);
+    let root = files.root().expect("root").handle;
+    let file = files
+        .create(None, root, b"data", 0o644)
+        .expect("create")
+        .handle;
+    let ends = |storage: &mut Emulated, count: usize| {
+        let (mut done, mut seen) = (Vec::new(), Vec::new());
+        while seen.len() < count {
+            storage.completions(&mut done);
+            seen.extend(done.drain(..).map(|completion| completion.result));
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        seen
+    };
+    let began = Instant::now();
+    for job in 0..32 {
+        storage.submit(
+            JobId(job),
+            Job::Io {
+                handle: file,
+                direction: Direction::Write,
+                parts: vec![part(job * 4096, 4096)],
+                writer: None,
+            },
+        );
+    }
+    for result in ends(&mut storage, 32) {
+        let JobResult::Io { parts, device_ns } = result else {
+            panic!("not of I/O");
+        };
+        // The cache has taken them.
+        assert_eq!(parts, [Ok(4096)]);
+        assert!(device_ns < 10 * MS, "{device_ns}");
+    }
+    storage.submit(
+        JobId(40),
+        Job::Op {
+            caller: None,
+            op: Op::Fsync {
+                handle: file,
+                data_only: false,
+            },
+            reply_slot: None,
+            payload: None,
+        },
+    );
+    let synced = ends(&mut storage, 1);
+    assert!(matches!(synced[0], JobResult::Op(Ok(_))));
+    // 32 positionings of some milliseconds.
+    let taken = began.elapsed();
+    assert!(taken > Duration::from_millis(80), "{taken:?}");
 }
