@@ -2,10 +2,13 @@
 //! `tidegate sim --json` prints them and `tidegate report` shows them, as text, Markdown, or
 //! figures.
 
+mod counts;
 mod figures;
 pub mod markdown;
 mod tables;
 mod timelines;
+
+pub use counts::counts;
 
 use crate::chart::Figure;
 use crate::page::Section;

@@ -2,7 +2,7 @@
 
 mod output;
 
-use crate::findings::{Findings, markdown};
+use crate::findings::{Findings, counts, markdown};
 use crate::page::{Page, Section};
 use crate::sim;
 use output::Output;
@@ -66,6 +66,10 @@ pub struct Report {
     /// First seed, instead of the scenario's own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=SEED_MAX))]
     seed: Option<u64>,
+    /// Exit with 1 if a claim does not hold, or holds as well when the policy that it tests is
+    /// replaced by its baseline
+    #[arg(long)]
+    check: bool,
     /// Print what was written as JSON
     #[arg(long)]
     json: bool,
@@ -75,6 +79,14 @@ pub struct Report {
 enum Subject {
     Findings(Box<Findings>),
     Traces(Section),
+}
+
+/// The findings among the subjects.
+fn findings(subjects: &[Subject]) -> impl Iterator<Item = &Findings> + Clone {
+    subjects.iter().filter_map(|subject| match subject {
+        Subject::Findings(findings) => Some(findings.as_ref()),
+        Subject::Traces(_) => None,
+    })
 }
 
 impl Report {
@@ -93,16 +105,21 @@ impl Report {
                 written.push(path.display().to_string());
             }
         }
-        let mut claims = subjects.iter().filter_map(|subject| match subject {
-            Subject::Findings(findings) => Some(findings.holds),
-            Subject::Traces(_) => None,
-        });
-        let text = match self.json {
-            true => json!({ "written": written, "holds": claims.all(|holds| holds) }).to_string(),
-            false => format!("wrote {}", written.join(", ")),
-        };
-        outln!("{text}");
-        Ok(ExitCode::SUCCESS)
+        let mut claims = findings(&subjects).map(|findings| findings.holds);
+        let holds = claims.all(|holds| holds);
+        match self.json {
+            true => outln!("{}", json!({ "written": written, "holds": holds })),
+            false => {
+                outln!("wrote {}", written.join(", "));
+                counts(findings(&subjects))
+                    .iter()
+                    .for_each(|line| outln!("{line}"));
+            }
+        }
+        Ok(match self.check && !holds {
+            true => ExitCode::FAILURE,
+            false => ExitCode::SUCCESS,
+        })
     }
 
     fn outputs(&self) -> Vec<Output> {
@@ -183,6 +200,7 @@ impl Report {
             output::MARK,
             self.command()
         );
+        markdown::list(&mut text, &counts(findings(subjects)));
         for subject in subjects {
             match subject {
                 Subject::Findings(findings) => text += &findings.markdown(),

@@ -240,7 +240,19 @@ fn without_a_scenario_one_is_told_how_to_find_them() {
 fn a_report_shows_what_came_of_a_scenario() {
     let scratch = Scratch::new();
     let said = scratch.run(&["report", "two.toml"]);
-    assert_eq!(said, "wrote report.html\n");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "wrote report.html",
+            "Numbers of papers: 1 (0 reproduced, 1 differ, 0 not comparable).",
+            "Claims: 1 (1 test a policy, 0 describe); 1 do not hold; 0 that test a policy hold as \
+             well when it is replaced by its baseline.",
+            "two: makespan, ms under window, change against fifo in %: does not hold.",
+        ]
+    );
+    let checked = scratch.tidegate(&["report", "two.toml", "--check"]);
+    assert_eq!(checked.status.code(), Some(1));
     let page = scratch.read("report.html");
     for part in [
         "two: Two programs",

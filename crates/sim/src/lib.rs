@@ -18,6 +18,7 @@ pub mod result;
 pub mod rng;
 pub mod runner;
 pub mod scenario;
+mod statistics;
 pub mod training;
 pub mod units;
 pub mod workload;

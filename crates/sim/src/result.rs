@@ -9,7 +9,7 @@ mod requests;
 mod timeline;
 
 pub use crate::metrics::Metric;
-pub use claims::Verdict;
+pub use claims::{Reproduction, Verdict};
 pub use given::{Given, GivenApplication};
 pub use measure::measure;
 pub use point::PointResult;
@@ -17,11 +17,14 @@ pub use timeline::{ApplicationTimeline, Timeline};
 
 use crate::scenario::Scenario;
 
+/// Results by series, point and policy.
+type Grid = Vec<Vec<Vec<PointResult>>>;
+
 /// The results of a scenario.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// By series, point and policy: means over the repetitions.
-    means: Vec<Vec<Vec<PointResult>>>,
+    /// Means over the repetitions.
+    means: Grid,
     /// The claims, judged.
     pub verdicts: Vec<Verdict>,
     /// Number of runs.
@@ -35,24 +38,20 @@ impl Outcome {
     /// were simulated for them.
     pub fn of(scenario: &Scenario, runs: &[PointResult], events: u64) -> Outcome {
         let repetitions = scenario.repetitions as usize;
-        let mut groups = runs.chunks(repetitions).map(PointResult::mean);
-        let mut next = || groups.next().expect("every run is there");
-        let means = scenario.series.iter().map(|series| {
-            let points = series.points.iter().map(|_| {
-                let mut policies: Vec<_> = scenario.policies.iter().map(|_| next()).collect();
-                relate(&mut policies);
-                policies
-            });
-            points.collect::<Vec<_>>()
-        });
-        let mut outcome = Outcome {
-            means: means.collect(),
-            verdicts: Vec::new(),
+        let means = grid(scenario, runs, &PointResult::mean);
+        let seeds: Vec<Grid> = (0..repetitions)
+            .map(|seed| {
+                grid(scenario, runs, &|runs| {
+                    PointResult::mean(&runs[seed..=seed])
+                })
+            })
+            .collect();
+        Outcome {
+            verdicts: claims::judge(scenario, &means, &seeds),
+            means,
             runs: runs.len(),
             events,
-        };
-        outcome.verdicts = claims::judge(scenario, &outcome);
-        outcome
+        }
     }
 
     /// All metrics at a series, point and policy, by their numbers.
@@ -65,10 +64,30 @@ impl Outcome {
         self.at(series, point, policy).get(metric)
     }
 
-    /// Whether all claims hold.
+    /// Whether all claims hold, and none that tests a policy holds without it.
     pub fn holds(&self) -> bool {
-        self.verdicts.iter().all(|verdict| verdict.holds)
+        let mut verdicts = self.verdicts.iter();
+        verdicts.all(|verdict| verdict.holds && !verdict.survives)
     }
+}
+
+/// What is made of the runs of each series, point and policy, which differ by seed.
+fn grid(
+    scenario: &Scenario,
+    runs: &[PointResult],
+    of: &dyn Fn(&[PointResult]) -> PointResult,
+) -> Grid {
+    let mut groups = runs.chunks(scenario.repetitions as usize).map(of);
+    let mut next = || groups.next().expect("every run is there");
+    let series = scenario.series.iter().map(|series| {
+        let points = series.points.iter().map(|_| {
+            let mut policies: Vec<_> = scenario.policies.iter().map(|_| next()).collect();
+            relate(&mut policies);
+            policies
+        });
+        points.collect()
+    });
+    series.collect()
 }
 
 /// Fills in the metrics that compare a policy with the first one: efficiency, and the distance to

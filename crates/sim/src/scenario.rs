@@ -181,6 +181,22 @@ pub struct Claim {
     pub max: Option<f64>,
     /// Why the paper's number is another one, if it is.
     pub why: Option<String>,
+    /// Why the paper's number cannot be compared with ours, if it cannot.
+    pub not_comparable: Option<String>,
+    /// What the claim is of.
+    #[serde(default)]
+    pub tests: Tests,
+}
+
+/// What a claim is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tests {
+    /// Of the policy: it must not hold when the policy is replaced by its baseline.
+    #[default]
+    Policy,
+    /// Of the load, the machine or the baseline.
+    Describes,
 }
 
 /// `[[series]]`.
@@ -262,6 +278,7 @@ impl Scenario {
         let mut table = source.table.clone();
         let policies = policies(&source, &mut table)?;
         check::labels(&source, &policies)?;
+        check::baselines(&source, &policies)?;
         let claims = entries::<Claim>(&source, &mut table, "claim")?;
         let series = entries::<SeriesEntry>(&source, &mut table, "series")?;
         let mut points = entries::<PointEntry>(&source, &mut table, "point")?;
@@ -310,6 +327,26 @@ impl Scenario {
         check::figure(&source, &scenario.figure)?;
         check::claims(&source, &scenario)?;
         Ok(scenario)
+    }
+
+    /// The number of the policy with this label.
+    pub(crate) fn policy(&self, label: &str) -> Option<usize> {
+        self.policies.iter().position(|it| it.label == label)
+    }
+
+    /// The number of the policy that takes the place of this one, to see whether a claim is of it.
+    pub(crate) fn baseline(&self, policy: usize) -> usize {
+        let label = self.policies[policy].baseline.as_deref();
+        label.and_then(|label| self.policy(label)).unwrap_or(0)
+    }
+}
+
+impl Claim {
+    /// Whether a value lies in the band. What is not a number lies in none.
+    pub(crate) fn has(&self, value: f64) -> bool {
+        self.min.is_none_or(|min| value >= min)
+            && self.max.is_none_or(|max| value <= max)
+            && !value.is_nan()
     }
 }
 

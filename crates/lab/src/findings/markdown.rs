@@ -25,7 +25,8 @@ impl Findings {
     }
 }
 
-fn list(out: &mut String, items: &[String]) {
+/// Items of a list.
+pub fn list(out: &mut String, items: &[String]) {
     for item in items {
         let _ = writeln!(out, "- {}", plain(item));
     }

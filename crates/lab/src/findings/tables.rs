@@ -1,7 +1,8 @@
 //! Tables of a scenario's metrics and claims.
 
 use super::{Findings, PointFindings, SeriesFindings, Table};
-use tidegate_sim::result::{Metric, Verdict};
+use tidegate_sim::result::{Metric, Reproduction, Verdict};
+use tidegate_sim::scenario::Tests;
 
 impl Findings {
     /// For a series of one point a table of all metrics, for others one of each.
@@ -15,7 +16,9 @@ impl Findings {
 
     /// The claims beside the paper's numbers; None: there are no claims.
     pub fn claims_table(&self) -> Option<Table> {
-        let columns = ["claim", "paper", "ours", "difference", "band", "holds"];
+        let columns = [
+            "claim", "tests", "paper", "ours", "95 %", "replaced", "band", "verdict",
+        ];
         let rows: Vec<_> = self.claims.iter().map(claim_row).collect();
         (!rows.is_empty()).then(|| Table {
             caption: "Claims".to_string(),
@@ -91,19 +94,31 @@ fn claim_row(claim: &Verdict) -> Vec<String> {
         (None, Some(max)) => format!("at most {}", number(max)),
         (None, None) => String::new(),
     };
-    let holds = match (claim.holds, claim.min.or(claim.max)) {
-        (true, None) => "",
-        (true, Some(_)) => "holds",
-        (false, _) => "DOES NOT HOLD",
-    };
+    let interval = claim.interval.map(|(_, high)| high - claim.ours);
     vec![
         claim.text.clone(),
+        match claim.tests {
+            Tests::Policy => "policy".to_string(),
+            Tests::Describes => "describes".to_string(),
+        },
         or_none(claim.paper),
         number(claim.ours),
-        or_none(claim.paper.map(|paper| claim.ours - paper)),
+        interval.map_or(String::new(), |half| format!("± {}", number(half))),
+        or_none(claim.replaced),
         band,
-        holds.to_string(),
+        verdict(claim).to_string(),
     ]
+}
+
+fn verdict(claim: &Verdict) -> &'static str {
+    match (claim.holds, claim.survives, claim.reproduction) {
+        (false, ..) => "DOES NOT HOLD",
+        (true, true, _) => "HOLDS WITHOUT THE POLICY",
+        (true, false, Some(Reproduction::Reproduced)) => "reproduced",
+        (true, false, Some(Reproduction::Differs)) => "differs",
+        (true, false, Some(Reproduction::NotComparable)) => "not comparable",
+        (true, false, None) => "holds",
+    }
 }
 
 /// A number with three to four digits that mean something; a dash for what is none.

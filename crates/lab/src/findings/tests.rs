@@ -30,12 +30,14 @@ against = "fifo"
 paper = -10.0
 max = 1000.0
 why = "Other\ndisks."
+tests = "describes"
 [[claim]]
 metric = "makespan"
 policy = "window"
 x = 2.0
 paper = 3.0
 max = 0.5
+not_comparable = "Of another day."
 "#;
 
 fn findings(text: &str) -> Findings {
@@ -116,11 +118,33 @@ fn markdown_says_what_holds_and_why() {
     assert!(text.starts_with("## t: Reads \\| of two\n\n- Paper: A paper.\n- Protocol"));
     assert!(text.contains("\n| forwarders | fifo | window | window vs fifo |\n| --- | ---: |"));
     assert!(
-        text.contains(" holds |") && text.contains(" DOES NOT HOLD |"),
+        text.contains(" reproduced |") && text.contains(" DOES NOT HOLD |"),
         "{text}"
     );
+    let tested = SCENARIO.replace("tests = \"describes\"", "");
+    let tested = findings(&tested).markdown();
+    assert!(tested.contains(" HOLDS WITHOUT THE POLICY |"), "{tested}");
     assert!(text.contains(", at 1: Other disks.\n"), "{text}");
     assert!(text.ends_with("\nFirst line.\n\nSecond.\n\n"), "{text}");
+}
+
+#[test]
+fn claims_are_counted_and_those_that_say_nothing_are_named() {
+    let tested = SCENARIO.replace("tests = \"describes\"", "");
+    let all = [findings(SCENARIO), findings(&tested)];
+    let lines = counts(all.iter());
+    assert_eq!(
+        lines[..2],
+        [
+            "Numbers of papers: 6 (4 reproduced, 0 differ, 2 not comparable).",
+            "Claims: 6 (4 test a policy, 2 describe); 2 do not hold; 2 that test a policy hold as \
+             well when it is replaced by its baseline."
+        ]
+    );
+    let named = |words: &str| lines[2..].iter().filter(|it| it.ends_with(words)).count();
+    assert_eq!(named(": does not hold."), 2, "{lines:?}");
+    assert_eq!(named(": holds without the policy."), 2, "{lines:?}");
+    assert!(counts([].into_iter()).is_empty());
 }
 
 #[test]

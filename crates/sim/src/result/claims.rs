@@ -1,7 +1,13 @@
-//! Judges the claims of a scenario.
+//! Judges the claims of a scenario: whether each holds, over the seeds; whether it holds as well
+//! when the policy is replaced by its baseline, so that it is none of the policy; and what it says
+//! of the paper's number.
+//!
+//! A replaced policy need not be run: with the same seeds its results are those of its baseline,
+//! which is one of the scenario's policies.
 
-use super::{Metric, Outcome, number};
-use crate::scenario::{Claim, Scenario};
+use super::{Grid, Metric, number};
+use crate::scenario::{Claim, Scenario, Tests};
+use crate::statistics::interval_95;
 use serde::{Deserialize, Serialize};
 
 /// A claim at one place, judged.
@@ -35,20 +41,67 @@ pub struct Verdict {
     pub holds: bool,
     /// Why the paper's number differs.
     pub why: Option<String>,
+    /// What the claim is of.
+    #[serde(default)]
+    pub tests: Tests,
+    /// The 95 % interval of the value over the seeds; None: there is one seed only.
+    #[serde(default)]
+    pub interval: Option<(f64, f64)>,
+    /// The value with the policy replaced by its baseline; None: the claim describes.
+    #[serde(default)]
+    pub replaced: Option<f64>,
+    /// Whether the claim tests the policy, and holds without it too.
+    #[serde(default)]
+    pub survives: bool,
+    /// What the runs say of the paper's number, if there is one.
+    #[serde(default)]
+    pub reproduction: Option<Reproduction>,
 }
 
-/// Judges all claims of a scenario.
-pub(super) fn judge(scenario: &Scenario, outcome: &Outcome) -> Vec<Verdict> {
+/// What the runs say of a paper's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reproduction {
+    /// The claim holds, and its band has the paper's number.
+    Reproduced,
+    /// The claim does not hold, or its band does not have the paper's number.
+    Differs,
+    /// The paper measured something else.
+    NotComparable,
+}
+
+/// Judges all claims of a scenario: by the means over the seeds, and by each seed.
+pub(super) fn judge(scenario: &Scenario, means: &Grid, seeds: &[Grid]) -> Vec<Verdict> {
+    let mut verdicts = values(scenario, means, false);
+    let replaced = values(scenario, means, true);
+    let by_seed: Vec<Vec<Verdict>> = seeds
+        .iter()
+        .map(|grid| values(scenario, grid, false))
+        .collect();
+    for (number, verdict) in verdicts.iter_mut().enumerate() {
+        let seeds: Vec<f64> = by_seed.iter().map(|all| all[number].ours).collect();
+        let half = interval_95(&seeds);
+        verdict.interval = half.map(|half| (verdict.ours - half, verdict.ours + half));
+        if verdict.tests == Tests::Policy {
+            verdict.replaced = Some(replaced[number].ours).filter(|value| value.is_finite());
+            verdict.survives = replaced[number].holds;
+        }
+    }
+    verdicts
+}
+
+/// The values of all claims, the policies of those that test one replaced or not.
+fn values(scenario: &Scenario, outcome: &Grid, replaced: bool) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for claim in &scenario.claims {
         if !claim.over.is_empty() {
-            verdicts.push(over(scenario, outcome, claim));
+            verdicts.push(over(scenario, outcome, claim, replaced));
             continue;
         }
         for series in 0..scenario.series.len() {
             let name = &scenario.series[series].name;
             if claim.series.as_ref().is_none_or(|wanted| wanted == name) {
-                let judge = Judge::new(scenario, outcome, claim, series);
+                let judge = Judge::new(scenario, outcome, claim, series, replaced);
                 verdicts.extend(judge.verdicts());
             }
         }
@@ -57,19 +110,19 @@ pub(super) fn judge(scenario: &Scenario, outcome: &Outcome) -> Vec<Verdict> {
 }
 
 /// The mean over several series.
-fn over(scenario: &Scenario, outcome: &Outcome, claim: &Claim) -> Verdict {
+fn over(scenario: &Scenario, outcome: &Grid, claim: &Claim, replaced: bool) -> Verdict {
     let series = scenario.series.iter().enumerate();
     let named = series.filter(|(_, it)| claim.over.contains(&it.name));
     let (mut sum, mut count) = (0.0, 0);
     for (number, series) in named {
-        let judge = Judge::new(scenario, outcome, claim, number);
+        let judge = Judge::new(scenario, outcome, claim, number, replaced);
         let points = series.points.iter().enumerate();
         for (point, _) in points.filter(|(_, it)| claim.x.is_none_or(|x| x == it.x)) {
             sum += judge.change(point);
             count += 1;
         }
     }
-    let judge = Judge::new(scenario, outcome, claim, 0);
+    let judge = Judge::new(scenario, outcome, claim, 0, replaced);
     let names = claim.over.join("\", \"");
     let at = match claim.x {
         Some(x) => format!(" at {x}"),
@@ -86,7 +139,7 @@ fn over(scenario: &Scenario, outcome: &Outcome, claim: &Claim) -> Verdict {
 /// A claim and one series.
 struct Judge<'a> {
     scenario: &'a Scenario,
-    outcome: &'a Outcome,
+    outcome: &'a Grid,
     claim: &'a Claim,
     series: usize,
     policy: usize,
@@ -97,15 +150,17 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn new<'a>(
         scenario: &'a Scenario,
-        outcome: &'a Outcome,
+        outcome: &'a Grid,
         claim: &'a Claim,
         series: usize,
+        replaced: bool,
     ) -> Judge<'a> {
-        let number = |label: &String| {
-            let mut labels = scenario.policies.iter();
-            labels.position(|policy| policy.label == *label)
-        };
+        let number = |label: &String| scenario.policy(label);
         let policy = number(&claim.policy).expect("it was checked");
+        let policy = match replaced {
+            true => scenario.baseline(policy),
+            false => policy,
+        };
         let named = |name: &String| scenario.series.iter().position(|it| it.name == *name);
         let other_series = claim.against_series.as_ref().and_then(named);
         let other_policy = claim.against.as_ref().and_then(number);
@@ -126,7 +181,7 @@ impl Judge<'_> {
 
     fn at(&self, point: usize, (series, policy): (usize, usize)) -> f64 {
         let metric = self.claim.metric;
-        self.outcome.get(series, point, policy, metric)
+        self.outcome[series][point][policy].get(metric)
     }
 
     fn own(&self) -> (usize, usize) {
@@ -227,11 +282,17 @@ impl Judge<'_> {
             ours,
             min: claim.min,
             max: claim.max,
-            // Not a number lies in no band.
-            holds: claim.min.is_none_or(|min| ours >= min)
-                && claim.max.is_none_or(|max| ours <= max)
-                && !ours.is_nan(),
-            why: claim.why.clone(),
+            holds: claim.has(ours),
+            why: claim.not_comparable.clone().or(claim.why.clone()),
+            tests: claim.tests,
+            interval: None,
+            replaced: None,
+            survives: false,
+            reproduction: claim.paper.map(|paper| match &claim.not_comparable {
+                Some(_) => Reproduction::NotComparable,
+                None if claim.has(ours) && claim.has(paper) => Reproduction::Reproduced,
+                None => Reproduction::Differs,
+            }),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::policies::Policy;
 use super::source::{ScenarioError, Source};
-use super::{Claim, FigureOptions, PointEntry, Scenario, Series, SeriesEntry};
+use super::{Claim, FigureOptions, PointEntry, Scenario, Series, SeriesEntry, Tests};
 use crate::metrics::Metric;
 
 /// Why there must be a `[figure]`.
@@ -19,6 +19,22 @@ pub(super) fn labels(source: &Source, policies: &[Policy]) -> Result<(), Scenari
             );
             return Err(source.wrong("policy", reason));
         }
+    }
+    Ok(())
+}
+
+/// Checks that each policy's baseline is another policy of the scenario.
+pub(super) fn baselines(source: &Source, policies: &[Policy]) -> Result<(), ScenarioError> {
+    for policy in policies {
+        let Some(label) = &policy.baseline else {
+            continue;
+        };
+        let reason = match policies.iter().any(|it| it.label == *label) {
+            _ if *label == policy.label => "a policy is not its own baseline".to_string(),
+            true => continue,
+            false => format!("{}: there is no policy {label:?}", policy.label),
+        };
+        return Err(source.wrong("policy.baseline", reason));
     }
     Ok(())
 }
@@ -116,7 +132,9 @@ pub(super) fn claims(source: &Source, scenario: &Scenario) -> Result<(), Scenari
             claim.metric,
             &format!("{place}.metric"),
         )?;
-        let checked = names(scenario, claim).and_then(|()| band(claim));
+        let checked = names(scenario, claim)
+            .and_then(|()| band(claim))
+            .and_then(|()| meaning(scenario, claim));
         checked.map_err(|(key, reason)| match key {
             "" => source.wrong(&place, reason),
             key => source.wrong(&format!("{place}.{key}"), reason),
@@ -185,6 +203,33 @@ fn band(claim: &Claim) -> Result<(), Wrong> {
             let reason = "is a mean over series: without series and spread";
             Err(("over", reason.to_string()))
         }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that the policy of a claim that tests it has a baseline, and that it is said why the
+/// paper's number is another one.
+fn meaning(scenario: &Scenario, claim: &Claim) -> Result<(), Wrong> {
+    let policy = scenario.policy(&claim.policy).unwrap_or_default();
+    if claim.tests == Tests::Policy && scenario.baseline(policy) == policy {
+        let reason = format!(
+            "{} is what others are replaced by: its claims say tests = \"describes\"",
+            claim.policy
+        );
+        return Err(("tests", reason));
+    }
+    let Some(paper) = claim.paper else {
+        return match claim.not_comparable {
+            Some(_) => Err(("not_comparable", "there is no paper's number".to_string())),
+            None => Ok(()),
+        };
+    };
+    let is_outside = !claim.has(paper);
+    match (&claim.not_comparable, &claim.why) {
+        (None, None) if is_outside => Err((
+            "why",
+            format!("is missing: the paper's {paper} lies outside of the band"),
+        )),
         _ => Ok(()),
     }
 }

@@ -164,6 +164,7 @@ impl Machine {
             label: String::new(),
             options: Options::default(),
             training: Training::default(),
+            baseline: None,
         };
         let checked = machine.setup(&policy, 1, None).check();
         checked.map_err(|error| source.wrong("forwarders", error.0))?;

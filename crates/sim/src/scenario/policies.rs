@@ -13,6 +13,9 @@ pub struct Policy {
     pub options: Options,
     /// What the policy learns before it is measured.
     pub training: Training,
+    /// The label of the policy that takes its place to see whether a claim is of it; None: the
+    /// first policy.
+    pub baseline: Option<String>,
 }
 
 /// What a policy learns of the load before it is measured.
@@ -48,7 +51,7 @@ pub(super) fn policies(
             .map_err(|e: toml::de::Error| source.wrong("policies", e.message()))?;
         for name in names {
             let options = Options::for_policy(&name);
-            policies.push(policy(source, "policies", name, options, &[])?);
+            policies.push(policy(source, "policies", name, options, &[], None)?);
         }
     }
     for (number, entry) in tables(source, table, "policy")?.into_iter().enumerate() {
@@ -75,6 +78,7 @@ fn read_policy(
         return Err(source.wrong(place, "its policy is missing"));
     };
     let label = text(&mut entry, "label")?.unwrap_or_else(|| name.clone());
+    let baseline = text(&mut entry, "baseline")?;
     let mut options = Options::for_policy(&name);
     let mut training = Vec::new();
     for key in TRAINING {
@@ -104,7 +108,7 @@ fn read_policy(
             _ => return Err(wrong("takes a whole number, true or false, or a word")),
         }
     }
-    policy(source, place, label, options, &training)
+    policy(source, place, label, options, &training, baseline)
 }
 
 fn policy(
@@ -113,6 +117,7 @@ fn policy(
     label: String,
     mut options: Options,
     training: &[(&str, toml::Value)],
+    baseline: Option<String>,
 ) -> Result<Policy, ScenarioError> {
     let records = is_recorded(&options);
     if records {
@@ -125,6 +130,7 @@ fn policy(
         label,
         options,
         training,
+        baseline,
     })
 }
 

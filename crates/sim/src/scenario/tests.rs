@@ -197,7 +197,10 @@ fn metrics_need_their_switches() {
         let also = FIGURE.replace(" }", &format!(", also = [\"events\", \"{metric}\"] }}"));
         let said = format!("t.toml:8: figure.also[1]: {needs}");
         assert_eq!(refused(&format!("{HEAD}{also}")), said);
-        let claim = format!("[[claim]]\npolicy = \"fifo\"\nmetric = \"{metric}\"\nmax = 1.0\n");
+        let claim = format!(
+            "[[claim]]\npolicy = \"fifo\"\nmetric = \"{metric}\"\nmax = 1.0\n\
+             tests = \"describes\"\n"
+        );
         let said = format!("t.toml:11: claim[0].metric: {needs}");
         assert_eq!(refused(&format!("{HEAD}{FIGURE}{claim}")), said);
         let on = FIGURE.replace(" }", &format!(", {switch} = true }}"));
