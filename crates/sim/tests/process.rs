@@ -31,6 +31,7 @@ metric = "bandwidth"
 policy = "fifo"
 min = 190.0
 max = 205.0
+tests = "describes"
 [[claim]]
 series = "copies"
 against = "window"
@@ -39,6 +40,7 @@ metric = "bandwidth"
 policy = "fifo"
 min = -1.0
 max = 1.0
+tests = "describes"
 "#;
 
 #[test]

@@ -31,6 +31,7 @@ over = ["writes", "reads"]
 metric = "aggregation_requests"
 policy = "recorded"
 min = 3
+tests = "describes"
 "#;
 
 fn parsed(text: &str) -> Result<Scenario, String> {
