@@ -59,14 +59,9 @@ pub fn supervisor(state: &StateDir) -> Option<Process> {
 /// The state directories of other sets of this user that serve something, as a list in words; None
 /// if there are none.
 pub fn other_sets(state: &StateDir) -> Option<String> {
-    let folder = |words: Vec<PathBuf>| match words.as_slice() {
-        [command, flag, file, ..]
-            if command == Path::new("serve") && flag == Path::new("--config") =>
-        {
-            file.is_absolute()
-                .then(|| file.parent().map(PathBuf::from))?
-        }
-        _ => None,
+    let folder = |words: Vec<PathBuf>| {
+        let file = configuration(&words).filter(|file| file.is_absolute())?;
+        file.parent().map(PathBuf::from)
     };
     let mut all: Vec<PathBuf> = programs().into_iter().filter_map(folder).collect();
     all.retain(|one| one != state.path() && one.join("client.toml").exists());
@@ -99,6 +94,18 @@ pub const KEEPS: &str = "--keeps";
 /// The arguments of this program's processes that this user runs, without this one.
 pub fn programs() -> Vec<Vec<PathBuf>> {
     pids().filter_map(arguments).collect()
+}
+
+/// The configuration that a forwarder of a set, with these arguments, was started with.
+pub fn configuration(arguments: &[PathBuf]) -> Option<&Path> {
+    match arguments {
+        [command, flag, file, ..]
+            if command == Path::new("serve") && flag == Path::new("--config") =>
+        {
+            Some(file)
+        }
+        _ => None,
+    }
 }
 
 /// The processes of this user that serve a state directory, except this one.
@@ -185,21 +192,19 @@ fn arguments(pid: Pid) -> Option<Vec<PathBuf>> {
 
 /// What a process with these arguments does for the state directory, if anything.
 fn role(arguments: &[PathBuf], place: &Path) -> Option<Role> {
-    let words: Vec<&Path> = arguments.iter().map(PathBuf::as_path).collect();
     let is_place = |folder: &Path| match folder.canonicalize() {
         Ok(found) => found == place,
         // It is gone, and known by its name.
         Err(_) => folder == place,
     };
     let is_in = |file: &Path| file.parent().is_some_and(is_place);
+    if let Some(file) = configuration(arguments).filter(|file| is_in(file)) {
+        let name = file.file_name()?.to_str()?;
+        let index = name.strip_prefix("forwarder.")?.strip_suffix(".toml")?;
+        return Some(Role::Forwarder(index.parse().ok()?));
+    }
+    let words: Vec<&Path> = arguments.iter().map(PathBuf::as_path).collect();
     match words.as_slice() {
-        [command, flag, file, ..]
-            if *command == Path::new("serve") && *flag == Path::new("--config") && is_in(file) =>
-        {
-            let name = file.file_name()?.to_str()?;
-            let index = name.strip_prefix("forwarder.")?.strip_suffix(".toml")?;
-            Some(Role::Forwarder(index.parse().ok()?))
-        }
         [command, point, flag, file, ..]
             if *command == Path::new("mount")
                 && *flag == Path::new("--client")

@@ -58,7 +58,8 @@ fn mount_of(directory: &Path) -> Option<PathBuf> {
 pub fn served(export: &Path, state: &Path, how: &str) -> Fail {
     let programs = members::programs().into_iter();
     let mut serving = programs.filter(|words| export_of(words).is_some_and(|one| one == export));
-    let folder = |words: Vec<PathBuf>| Some(words.get(2)?.parent()?.to_path_buf());
+    let folder =
+        |words: Vec<PathBuf>| Some(members::configuration(&words)?.parent()?.to_path_buf());
     let theirs = serving.find_map(|words| folder(words).filter(|folder| folder != state));
     let (whose, theirs) = match theirs {
         Some(folder) => (", which are yours", folder.display().to_string()),
@@ -73,12 +74,7 @@ pub fn served(export: &Path, state: &Path, how: &str) -> Fail {
 
 /// The directory that a forwarder with these arguments serves.
 fn export_of(words: &[PathBuf]) -> Option<PathBuf> {
-    let [command, flag, file, ..] = words else {
-        return None;
-    };
-    if command != Path::new("serve") || flag != Path::new("--config") {
-        return None;
-    }
+    let file = members::configuration(words)?;
     let found = file.metadata().ok()?;
     if !found.is_file() || found.len() > CONFIG_BYTES_MAX {
         return None;
