@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import time
 
 import pytest
@@ -139,6 +140,25 @@ def test_what_no_file_names_is_found(place):
     nothing_left(place)
     run(*command(place, "up", place / "data", "--forwarders", 3))
     run(*command(place, "down"))
+    nothing_left(place)
+
+
+def test_a_name_that_begins_as_a_flag_does(place):
+    place.folder("--data")
+    run(*command(place, "up", "--forwarders", 1), "--", "--data", cwd=place.path)
+    assert len(serving(place.state)) == 4, "forwarder, its helper, mount, and who keeps them"
+    (place / "--data" / "seen").write_text("bytes")
+    assert (place.state / "mnt/seen").read_text() == "bytes"
+    run(*command(place, "down"))
+    nothing_left(place)
+
+
+def test_a_name_that_is_no_text_is_refused(place):
+    name = os.fsencode(place.path) + b"/\xff"
+    os.mkdir(name)
+    for words in (("up", name), ("up", place / "data", "--trace", name), ("up", place / "data", "--mount", name)):
+        done = subprocess.run([TIDEGATE, *words, "--state-dir", place.state], capture_output=True, timeout=60, check=False)
+        assert done.returncode == 2 and b"this name is none (UTF-8)" in done.stderr, done
     nothing_left(place)
 
 

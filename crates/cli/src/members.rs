@@ -213,7 +213,7 @@ fn role(arguments: &[PathBuf], place: &Path) -> Option<Role> {
         {
             Some(Role::Mount(point.to_path_buf()))
         }
-        [command, .., flag, folder]
+        [command, flag, folder, ..]
             if *command == Path::new("up") && *flag == Path::new(KEEPS) && is_place(folder) =>
         {
             Some(Role::Supervisor)
@@ -258,9 +258,9 @@ mod tests {
         assert_eq!(of(&["serve", "--config", &inside("other.toml")]), None);
         assert_eq!(of(&["stat", "--client", &inside("client.toml")]), None);
         assert_eq!(of(&["serve"]), None);
-        let keeps = ["up", "data", "--foreground", KEEPS, &inside("")];
+        let keeps = ["up", KEEPS, &inside(""), "--foreground", "data"];
         assert_eq!(of(&keeps), Some(Role::Supervisor));
-        assert_eq!(of(&["up", "data", "--foreground", KEEPS, "/x"]), None);
+        assert_eq!(of(&["up", KEEPS, "/x", "--foreground", "data"]), None);
         let gone = Path::new("/nowhere/run");
         let words = ["serve", "--config", "/nowhere/run/forwarder.3.toml"].map(PathBuf::from);
         assert_eq!(role(&words, gone), Some(Role::Forwarder(3)));

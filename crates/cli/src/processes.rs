@@ -6,6 +6,7 @@ use crate::fail::Fail;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -23,14 +24,14 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Starts a program in a process group of its own, so that a Ctrl-C for this command does not reach
 /// it, with its output in a log.
-pub fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Child, Fail> {
+pub fn start(program: &Path, arguments: &[impl AsRef<OsStr>], log: &Path) -> Result<Child, Fail> {
     start_with(program, arguments, log, Stdio::null())
 }
 
 /// The same, with this as its standard input.
 pub fn start_with(
     program: &Path,
-    arguments: &[String],
+    arguments: &[impl AsRef<OsStr>],
     log: &Path,
     input: Stdio,
 ) -> Result<Child, Fail> {

@@ -23,7 +23,8 @@ use keeper::Kept;
 use plan::Plan;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -128,11 +129,7 @@ fn background(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
     let log = plan.state.file("up.log");
     // What an earlier run said would be taken for this one's.
     let _ = std::fs::remove_file(plan.state.inside(&log));
-    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    arguments.push("--foreground".to_string());
-    // Any name can be given, but not every one be told.
-    let place = plan.state.path().to_str().map(str::to_string);
-    arguments.extend(place.into_iter().flat_map(|it| [KEEPS.to_string(), it]));
+    let arguments = arguments_of_child(std::env::args_os().skip(1), plan.state.path());
     let lock = Stdio::from(lock.into_input());
     // Before there is something that a signal would leave behind. Under `nohup` one is ignored.
     let ignored = processes::ignored_signals();
@@ -184,6 +181,17 @@ fn background(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
     );
     outln!("ready");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The arguments of the process in the background: those of this one, in which flags may not be
+/// the last, and where it keeps the set.
+fn arguments_of_child(own: impl Iterator<Item = OsString>, state: &Path) -> Vec<OsString> {
+    let mut own = own;
+    // The name of the command.
+    let mut arguments: Vec<OsString> = own.next().into_iter().collect();
+    arguments.extend([KEEPS.into(), state.into(), "--foreground".into()]);
+    arguments.extend(own);
+    arguments
 }
 
 /// The exit code of a process that says why it ended.
@@ -407,5 +415,21 @@ fn report_mount(plan: &Plan, started: &mut Started<'_>) {
         let log = log.display();
         errln!("tidegate: the mount ended ({status}); its log is {log}");
         started.mount = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_child_knows_its_flags_whatever_is_behind_two_dashes() {
+        let own = ["up", "--forwarders", "2", "--", "--data"].map(OsString::from);
+        let words = arguments_of_child(own.into_iter(), Path::new("/run/7"));
+        let flags = ["up", KEEPS, "/run/7", "--foreground"];
+        assert_eq!(
+            words,
+            [&flags[..], &["--forwarders", "2", "--", "--data"]].concat()
+        );
     }
 }

@@ -68,6 +68,8 @@ impl Plan {
         state.enter()?;
         let mount = up.mount.clone().unwrap_or_else(|| state.file(MOUNT));
         let mount = std::path::absolute(&mount).unwrap_or(mount);
+        let paths = [export.as_path(), state.path(), &mount].into_iter();
+        paths.chain(up.trace.as_deref()).try_for_each(is_text)?;
         if !up.no_mount && mount.starts_with(&export) {
             let point = mount.display();
             return Err(Fail::usage(format!(
@@ -313,6 +315,17 @@ impl Plan {
     fn forwarder_file(&self, index: usize) -> String {
         // Tables of which there are many come after all others.
         format!("{}\n{}", self.source(index), self.shares)
+    }
+}
+
+/// Fails for a path that no configuration can hold.
+fn is_text(path: &Path) -> Result<(), Fail> {
+    match path.to_str() {
+        Some(_) => Ok(()),
+        None => Err(Fail::usage(format!(
+            "{}: configurations hold text, and this name is none (UTF-8); choose another",
+            path.display()
+        ))),
     }
 }
 
