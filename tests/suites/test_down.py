@@ -139,11 +139,17 @@ def place(work):
 
 
 @pytest.mark.parametrize("removed", ["the directory", "its files"])
-def test_where_the_state_was_removed(place, removed):
+@pytest.mark.parametrize("kept", ["in the background", "in the foreground"])
+def test_where_the_state_was_removed(place, removed, kept):
     """As what cleans the temporary directory does: it enters no mount."""
     mount = place / "mnt"
-    run(TIDEGATE, *place.words, "--mount", mount)
-    assert len(serving(place.state)) >= 4, "forwarders, mount, and who keeps them"
+    if kept == "in the background":
+        run(TIDEGATE, *place.words, "--mount", mount)
+    else:
+        words, out = (*place.words[:4], "--mount", mount, "--foreground"), place / "up.out"
+        up = place.start(TIDEGATE, *words, log=out, env=os.environ | {"TIDEGATE_STATE_DIR": str(place.state)})
+        until(lambda: "ready" in out.read_text().splitlines(), out.read_text)
+    assert len(serving(place.state)) >= 3, "forwarders and mount"
     if removed == "the directory":
         shutil.rmtree(place.state)
     else:
@@ -152,6 +158,8 @@ def test_where_the_state_was_removed(place, removed):
     run(TIDEGATE, "down", "--state-dir", place.state)
     assert not serving(place.state) and not mounted(mount)
     run(TIDEGATE, "down", "--state-dir", place.state, code=2)
+    if kept == "in the foreground":
+        assert up.wait(30) == 0 and "nothing of the set in" in out.read_text(), out.read_text()
 
 
 def test_up_is_stopped_by_a_signal(place):

@@ -232,7 +232,8 @@ impl StateDir {
     /// again: all that `up` and other commands have put there, and the directory if nothing else is
     /// in it. The caller has its lock. Others' directories stay. Says what keeps the directory.
     pub fn remove_of_job(&self) {
-        if self.outside_of_jobs().is_none() {
+        // A directory that has the name now may be another's.
+        if self.outside_of_jobs().is_none() || self.is_gone() {
             return;
         }
         let mut names = self.names();

@@ -13,7 +13,7 @@ use crate::fail::Fail;
 use crate::installed;
 use crate::keys::KeyFlags;
 use crate::lock::StateLock;
-use crate::members::KEEPS;
+use crate::members::{self, KEEPS};
 use crate::output;
 use crate::processes::{self, Process};
 use crate::restarts::Restarts;
@@ -352,8 +352,8 @@ fn wait_for_forwarder(
     }
 }
 
-/// Keeps the set until a signal comes that ends it: starts forwarders that die again, and prints
-/// what has ended. Meanwhile others stand in for a forwarder.
+/// Keeps the set until a signal comes that ends it, or nothing is left of it: starts forwarders
+/// that die again, and prints what has ended. Meanwhile others stand in for a forwarder.
 fn keep(plan: &Plan, started: &mut Started<'_>, mut signals: Signals) -> Result<(), Fail> {
     let (tell, told) = mpsc::channel();
     let tells = std::thread::Builder::new().spawn(move || {
@@ -371,11 +371,24 @@ fn keep(plan: &Plan, started: &mut Started<'_>, mut signals: Signals) -> Result<
         keeper::start_due(plan, forwarders, &mut restarts);
         let pause = keeper::pause(forwarders).unwrap_or(LOOK_MAX);
         report_mount(plan, started);
+        if is_nothing_left(plan, started) {
+            let dir = plan.state.path().display();
+            errln!("tidegate: nothing of the set in {dir} is left, nor its files: this ends, too");
+            return Ok(());
+        }
         match told.recv_timeout(pause) {
             Ok(SIGCHLD) | Err(RecvTimeoutError::Timeout) => {}
             Ok(_) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
+}
+
+/// Whether no process of the set runs or is to be started again, and the file is gone that tells
+/// others of this process: with the state directory, or alone. Then nobody can ask it to end.
+fn is_nothing_left(plan: &Plan, started: &Started<'_>) -> bool {
+    let pid_file = plan.state.inside(&plan.state.file("up.pid"));
+    let is_kept = started.mount.is_some() || started.forwarders.iter().any(Kept::is_kept);
+    !is_kept && !pid_file.exists() && !members::runs(&plan.state)
 }
 
 impl keeper::Set for Plan {

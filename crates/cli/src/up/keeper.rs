@@ -42,6 +42,11 @@ impl Kept {
         }
     }
 
+    /// Whether it runs, or is to be started again.
+    pub fn is_kept(&self) -> bool {
+        self.child.is_some() || self.due.is_some()
+    }
+
     /// How the process ended, if it has since the last look.
     fn ended(&mut self) -> Option<ExitStatus> {
         let status = self.child.as_mut()?.try_wait().ok().flatten()?;
