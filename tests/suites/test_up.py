@@ -116,11 +116,13 @@ def test_of_many_downs_one_stops_it(place):
 
 
 def test_down_while_it_starts(place):
-    for pause in (0.02, 0.1, 0.3, 1):
-        start = place.start(*command(place, "up", place / "data"), log=place / "up.err")
+    for pause in (0.02, 0.03, 0.04, 0.1, 0.3, 1):
+        log = place / f"up.{pause}.err"
+        start = place.start(*command(place, "up", place / "data"), log=log)
         time.sleep(pause)
         code = run(*command(place, "down"), code=None).returncode
         begun = start.wait(60)
+        assert begun == 0 or log.read_text() == "tidegate: told to stop before all was up\n", log.read_text()
         if code == 2:  # it came before there was anything
             assert begun == 0
             run(*command(place, "down"))

@@ -24,6 +24,7 @@ use plan::Plan;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -37,6 +38,9 @@ const LOOK_MAX: Duration = Duration::from_secs(60);
 
 /// How long to wait for a command that starts or stops what is in the state directory.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The message of an `up` that another command or a signal ended while it began.
+const TOLD_TO_STOP: &str = "told to stop before all was up";
 
 /// Start forwarders over a directory on this node, and mount them.
 #[derive(clap::Args, Clone)]
@@ -155,15 +159,7 @@ fn background(plan: &Plan, lock: StateLock) -> Result<ExitCode, Fail> {
         });
     }
     if let Some(status) = ended {
-        let mut message = processes::last_line(&log);
-        if message.is_empty() {
-            let log = log.display();
-            message = format!("ended ({status}), and there was no room to say why in {log}");
-        }
-        return Err(Fail {
-            code: code_of(status),
-            message,
-        });
+        return Err(why_ended(status, &processes::last_line(&log), &log));
     }
     if !ready {
         if let Some(process) = Process::of_child(&child) {
@@ -192,6 +188,24 @@ fn arguments_of_child(own: impl Iterator<Item = OsString>, state: &Path) -> Vec<
     arguments.extend([KEEPS.into(), state.into(), "--foreground".into()]);
     arguments.extend(own);
     arguments
+}
+
+/// Why the process in the background ended before all was up; `said` is its last line.
+fn why_ended(status: ExitStatus, said: &str, log: &Path) -> Fail {
+    let asked = [SIGTERM, SIGINT, SIGHUP];
+    let is_asked = status.signal().is_some_and(|one| asked.contains(&one));
+    let message = match (said, status.signal()) {
+        // It heeds no signal yet when another command finds it.
+        ("", Some(_)) if is_asked => TOLD_TO_STOP.to_string(),
+        ("", Some(_)) => format!("ended by a signal ({status}) before all was up"),
+        ("", None) => {
+            let log = log.display();
+            format!("ended ({status}), and there was no room to say why in {log}")
+        }
+        _ => said.to_string(),
+    };
+    let code = code_of(status);
+    Fail { code, message }
 }
 
 /// The exit code of a process that says why it ended.
@@ -310,7 +324,7 @@ fn start(plan: &Plan, started: &mut Started<'_>, signals: &mut Signals) -> Resul
 fn told_to_stop(signals: &mut Signals) -> Result<(), Fail> {
     match signals.pending().all(|signal| signal == SIGCHLD) {
         true => Ok(()),
-        false => Err(Fail::runtime("told to stop before all was up")),
+        false => Err(Fail::runtime(TOLD_TO_STOP)),
     }
 }
 
@@ -444,5 +458,20 @@ mod tests {
             words,
             [&flags[..], &["--forwarders", "2", "--", "--data"]].concat()
         );
+    }
+
+    #[test]
+    fn who_is_told_to_stop_before_it_says_anything_has_had_room_to() {
+        let log = Path::new("/run/7/up.log");
+        let why = |raw, said| why_ended(ExitStatus::from_raw(raw), said, log).message;
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            assert_eq!(why(signal, ""), TOLD_TO_STOP);
+        }
+        assert_eq!(
+            why(9, ""),
+            "ended by a signal (signal: 9 (SIGKILL)) before all was up"
+        );
+        assert!(why(1 << 8, "").contains("no room to say why in /run/7/up.log"));
+        assert_eq!(why(1 << 8, "forwarder 0: why"), "forwarder 0: why");
     }
 }
