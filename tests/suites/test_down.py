@@ -54,11 +54,17 @@ def test_beside_nobody(forwarders):
         assert Down(up).end(0, 0)[0] == ""
 
 
-def test_beside_a_copy_in_another_mount_namespace(forwarders):
-    """As a container has one: nothing is open on it, so nobody is waited for."""
+def elsewhere():
+    """Words that run a program in a mount namespace of its own, as the same user."""
     words = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
     if run(*words, "true", code=None).returncode:
         pytest.skip("no right to make a mount namespace")
+    return words
+
+
+def test_beside_a_copy_in_another_mount_namespace(forwarders):
+    """As a container has one: nothing is open on it, so nobody is waited for."""
+    words = elsewhere()
     with forwarders(2) as up:
         copy = up.start(*words, "sleep", 300)
         until(lambda: pathlib.Path(f"/proc/{copy.pid}/comm").read_text() == "sleep\n", "it does not run")
@@ -160,6 +166,25 @@ def test_where_the_state_was_removed(place, removed, kept):
     run(TIDEGATE, "down", "--state-dir", place.state, code=2)
     if kept == "in the foreground":
         assert up.wait(30) == 0 and "nothing of the set in" in out.read_text(), out.read_text()
+
+
+def test_from_another_mount_namespace(place):
+    """The same directory is known there. One that is gone may have been another one's of that name."""
+    down, words, data = (TIDEGATE, "down", "--state-dir", place.state), elsewhere(), place / "data"
+    run(TIDEGATE, *place.words)
+    run(*words, *down)
+    assert not serving(place.state) and not mounted(place.state / "mnt")
+    mount = place / "mnt"
+    run(TIDEGATE, *place.words, "--mount", mount)
+    (mount / "seen").write_text("bytes")
+    shutil.rmtree(place.state)
+    before = serving(place.state)
+    assert len(before) >= 3, "forwarders and mount"
+    done = run(*words, *down, code=2)
+    assert f"nothing is up in {place.state}" in done.stderr, done
+    assert serving(place.state) == before and (mount / "seen").read_text() == "bytes"
+    run(*down)
+    assert not serving(place.state) and not mounted(mount)
 
 
 def test_up_is_stopped_by_a_signal(place):
