@@ -28,6 +28,7 @@ mod data;
 mod folders;
 mod hints;
 mod intercept;
+mod led;
 // A test is not to be hooked by what it tests.
 #[cfg(not(test))]
 mod hooks;

@@ -3,8 +3,9 @@
 //! `starts.rs` those that start programs.
 
 use crate::count;
+use crate::led::{led_pair, led_template};
 use crate::libc_next;
-use crate::redirect::{led, led_pair, led_template, look_around};
+use crate::redirect::{led, look_around};
 use libc::{AT_FDCWD, c_char, c_int, c_long, c_uint, c_void, mode_t, off_t, size_t, ssize_t};
 use tidegate_client::opened::Word;
 
