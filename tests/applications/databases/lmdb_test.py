@@ -49,7 +49,23 @@ opened().close()
 writers = [forked(write, number) for number in range(WRITERS)]
 print("ends", [os.waitstatus_to_exitcode(os.waitpid(writer, 0)[1]) for writer in writers])
 killed = forked(endless)
-time.sleep(1)
+
+
+def changes():
+    """How many the process has made that is to be killed."""
+    store = opened()
+    with store.begin() as view:
+        made = int(view.get(b"killed", b"0"))
+    store.close()
+    return made
+
+
+# In the midst of its changes, however long it takes to begin.
+end = time.monotonic() + 60
+while changes() < 20 and time.monotonic() < end:
+    time.sleep(0.05)
+if changes() < 20:
+    print("it changes nothing")
 os.kill(killed, signal.SIGKILL)
 os.waitpid(killed, 0)
 store = opened()
