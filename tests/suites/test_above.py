@@ -2,6 +2,7 @@
 what is above the mount."""
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -80,6 +81,74 @@ def test_renames_between_file_systems_touch_no_other_file(place):
         assert lines[:2] == ["EXDEV", "EXDEV"], lines
         assert pathlib.Path(outside, "input").read_text() == "of another place\n"
         assert (place / "served/input").read_text() == "input\n" and not (place / "served/final").exists()
+
+
+# Says how each start of a program ends: its exit code, or the error.
+STARTS = r"""
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+
+def execvp(name):
+    words = (ctypes.c_char_p * 2)(name.encode(), None)
+    libc.execvp(name.encode(), words)
+    raise OSError(ctypes.get_errno(), "")
+
+def spawned(spawn):
+    def start(name):
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(spawn(name, [name], os.environ), 0)[1]))
+    return start
+
+def ended(start, name):
+    child = os.fork()
+    if not child:
+        try:
+            start(name)
+        except OSError as error:
+            os._exit(100 + error.errno)
+        os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+by_path = {"execv": lambda name: os.execv(name, [name]), "execvp": execvp, "posix_spawn": spawned(os.posix_spawn)}
+for here in (".", "sub"):
+    os.chdir(here)
+    up = "../" if here == "." else "../../"
+    for name in ("program", "denied", "rights", "missing", "data/program", "data/denied", "data/missing"):
+        print(up + name, *(f"{how} {ended(start, up + name)}" for how, start in by_path.items()))
+    for folder in ("bin", ".", "data"):
+        for path in (up + folder, "./" + up + folder):
+            os.environ["PATH"] = path + ":/usr/bin:/bin"
+            for name in ("program", "denied", "missing", "false"):
+                print(path, name, ended(execvp, name), ended(spawned(os.posix_spawnp), name))
+"""
+
+
+def put_programs(folder, code):
+    """Programs that end with that exit code, one that nobody may start, and one that gets rights by its file."""
+    for inner in ("", "bin", "data"):
+        (folder / inner).mkdir(exist_ok=True)
+        for name, mode in (("program", 0o755), ("denied", 0o644), ("rights", 0o755)):
+            (folder / inner / name).write_text(f"#!/bin/sh\nexit {code}\n")
+            (folder / inner / name).chmod(mode)
+    (folder / "rights").chmod(0o2755)
+
+
+def test_programs_that_are_started_there_are_those_where_the_user_began(place):
+    """Beside the mount lie others by the same names, all of which may be started."""
+    state, export = place / "run", place / "served/data"
+    for name in ("plain", "served"):
+        put_programs(place / name, 5)
+    run(TIDEGATE, "up", export, "--forwarders", 1, "--state-dir", state)
+    try:
+        put_programs(state, 6)
+        for inner in ("", "bin", "data"):
+            (state / inner / "denied").chmod(0o755)
+            shutil.copy(state / inner / "denied", state / inner / "missing")
+        plain = run(sys.executable, "-c", STARTS, cwd=place / "plain/data").stdout
+        done = run(TIDEGATE, "run", "--state-dir", state, "--", sys.executable, "-c", STARTS, cwd=export)
+        assert done.stdout.splitlines() == plain.splitlines()
+        assert " 6" not in plain and "execv 113" in plain and "execv 102" in plain and " 5" in plain, plain
+    finally:
+        run(TIDEGATE, "down", "--state-dir", state)
 
 
 def test_who_comes_there_later_means_the_same(place):

@@ -201,7 +201,8 @@ unsafe fn concern_in(places: &Places, folder: c_int, path: *const c_char) -> Con
             b'/' => Concern::None,
             _ if folder != libc::AT_FDCWD => Concern::Folder,
             first => {
-                let may_climb = first == b'.' && b"./".contains(&*path.add(1).cast::<u8>());
+                // The string does not end before: the first byte is no NUL.
+                let may_climb = may_climb([first, *path.add(1).cast()]);
                 match HERE.load(Ordering::Relaxed) {
                     IN_MOUNT if !may_climb || places.above.is_none() => Concern::Mount,
                     NEAR => Concern::Near,
@@ -286,21 +287,69 @@ fn to_mount<const ROOM: usize>(
     let mut whole = [[0u8; ROOM]; 2];
     let whole = whole.as_flattened_mut();
     let here = working_directory(room)?;
-    let climbed = places
-        .above
-        .as_deref()
-        .zip(out_of_mount(places, here, path));
-    let Some((above, rest)) = climbed else {
-        let len = absolute(here, path, whole)?;
-        return in_mount(places, &whole[..len], room);
-    };
-    let len = absolute(above, rest, whole)?;
+    let (len, has_climbed) = as_begun(places, here, path, whole)?;
     let is_led = in_mount(places, &whole[..len], room)?;
-    if !is_led {
+    if has_climbed && !is_led {
         room.get_mut(..=len)?[..len].copy_from_slice(&whole[..len]);
         room[len] = 0;
     }
-    Some(true)
+    Some(is_led || has_climbed)
+}
+
+/// Writes the absolute path that a relative one means; returns the length, and whether it has
+/// climbed out of the mount, and so lies where the user began. None if there is too little room.
+fn as_begun(places: &Places, here: &[u8], path: &[u8], whole: &mut [u8]) -> Option<(usize, bool)> {
+    let above = places.above.as_deref();
+    match above.zip(out_of_mount(places, here, path)) {
+        Some((above, rest)) => Some((absolute(above, rest, whole)?, true)),
+        None => Some((absolute(here, path, whole)?, false)),
+    }
+}
+
+/// Calls `call` with a name that stands for the same as the given one and is in no mount, for a
+/// file that is not to be used by [`led`]: as it is, one that climbs out of the mount stands for
+/// another.
+///
+/// # Safety
+/// As [`concern`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn plain<T>(path: *const c_char, call: impl FnOnce(*const c_char) -> T) -> T {
+    // SAFETY: the caller says so.
+    let is_near = unsafe { concern(libc::AT_FDCWD, path) } == Concern::Near;
+    let Some(places) = places().filter(|places| is_near && places.above.is_some()) else {
+        return call(path);
+    };
+    // SAFETY: there is a concern, so it is a string.
+    let text = unsafe { CStr::from_ptr(path) };
+    let mut call = Some(call);
+    let mut result = None;
+    let mut run = |path: *const c_char| result = call.take().map(|call| call(path));
+    if !plain_in::<PATH_USUAL>(places, text, &mut run) {
+        plain_in::<PATH_MAX>(places, text, &mut run);
+    }
+    result.expect("the larger room is enough, and `run` was called")
+}
+
+/// As [`lead_in`].
+#[inline(never)]
+fn plain_in<const ROOM: usize>(
+    places: &Places,
+    path: &CStr,
+    run: &mut dyn FnMut(*const c_char),
+) -> bool {
+    let (mut room, mut whole) = ([0u8; ROOM], [0u8; ROOM]);
+    let here = working_directory(&mut room);
+    let begun = here.and_then(|here| as_begun(places, here, path.to_bytes(), &mut whole));
+    match begun.filter(|(len, _)| *len < ROOM) {
+        None if ROOM < PATH_MAX => return false,
+        Some((len, true)) => {
+            whole[len] = 0;
+            run(whole.as_ptr().cast());
+        }
+        _ => run(path.as_ptr()),
+    }
+    true
 }
 
 /// What is left of a relative path when it has climbed out of the mount, in which `here` is; None
@@ -361,16 +410,29 @@ pub(crate) fn is_past(path: &[u8]) -> bool {
     })
 }
 
-/// Whether names in a folder may be some of the exported directory.
+/// Whether names in a folder may be some of the exported directory, or stand for others than they
+/// seem to.
 pub(crate) fn may_hold(folder: &[u8]) -> bool {
     places().is_some_and(|places| match folder.starts_with(b"/") {
         true => below(folder, &places.export).is_some() && below(folder, &places.mount).is_none(),
         false => match HERE.load(Ordering::Relaxed) {
             NEAR => true,
-            IN_MOUNT => false,
-            _ => folder.starts_with(b".."),
+            IN_MOUNT => may_leave(folder),
+            _ => folder.first_chunk().copied().is_some_and(may_climb),
         },
     })
+}
+
+/// Whether a folder that is relative to a working directory in the mount may be one out of it.
+pub(crate) fn may_leave(folder: &[u8]) -> bool {
+    let is_in_mount = HERE.load(Ordering::Relaxed) == IN_MOUNT;
+    let may_climb = folder.first_chunk().copied().is_some_and(may_climb);
+    is_in_mount && may_climb && places().is_some_and(|places| places.above.is_some())
+}
+
+/// Whether a relative name with these first bytes may climb.
+fn may_climb(first: [u8; 2]) -> bool {
+    matches!(first, [b'.', b'.' | b'/'])
 }
 
 /// Whether a program that this process starts cannot reach the mount.

@@ -5,7 +5,7 @@
 use crate::count;
 use crate::folders::{folders, is_program, mode, with_path};
 use crate::libc_next;
-use crate::redirect::{Concern, concern, led, may_be_read, may_hold, redirects};
+use crate::redirect::{Concern, concern, led, may_be_read, may_hold, may_leave, plain, redirects};
 use libc::{AT_FDCWD, c_char, c_int, c_void, mode_t};
 use std::ffi::CStr;
 use std::ptr;
@@ -62,7 +62,7 @@ impl Way<'_> {
                     return self.with_interpreter(path, words);
                 }
                 if has_rights(found) || (self.acts && is_denied(found)) {
-                    return (self.start)(path, words);
+                    return plain(path, |path| (self.start)(path, words));
                 }
                 let result = self.with_interpreter(found, words);
                 self.or_itself(result, path, words)
@@ -75,7 +75,8 @@ impl Way<'_> {
     unsafe fn or_itself(&self, result: c_int, path: Text, words: Words) -> c_int {
         // SAFETY: the place of this thread's errno.
         match !self.acts && unsafe { *libc::__errno_location() } == libc::EACCES {
-            true => (self.start)(path, words),
+            // SAFETY: the caller gives a string.
+            true => unsafe { plain(path, |path| (self.start)(path, words)) },
             false => result,
         }
     }
@@ -157,20 +158,31 @@ impl Way<'_> {
         (self.is_here || folder.first() == Some(&b'/')) && may_hold(folder)
     }
 
-    /// Starts the first program of a name in the folders of `PATH`, if it is one of the directory.
+    /// Starts the first program of a name in the folders of `PATH`, if it is one of the directory,
+    /// or the kernel would find another.
     #[cold]
     #[inline(never)]
     unsafe fn by_found(&self, name: &CStr, words: Words) -> Option<c_int> {
         // SAFETY: the environment is the program's, which is calling; `with_path` gives strings.
         unsafe {
-            let folder = folders().find(|folder| {
+            let is_there = |folder: &[u8], is_it: &dyn Fn(Text) -> bool| {
                 let mut is_found = false;
                 with_path(folder, name, &mut |path| {
-                    is_found = led(AT_FDCWD, path, |path| is_program(path));
+                    is_found = led(AT_FDCWD, path, is_it)
                 });
                 is_found
-            });
-            let folder = folder.filter(|folder| self.leads(folder))?;
+            };
+            let folder = folders().find(|folder| is_there(folder, &|path| is_program(path)));
+            // As they are, such folders are others: nothing may be found there.
+            let mut leaving = folders().filter(|folder| self.is_here && may_leave(folder));
+            let folder = match (folder, leaving.next()) {
+                (folder, None) => folder.filter(|folder| self.leads(folder))?,
+                (Some(folder), _) => folder,
+                // For the error: of a file that may not be started, else of one that is not there.
+                (None, Some(leaving)) => folders()
+                    .find(|folder| is_there(folder, &|path| mode(path) != 0))
+                    .unwrap_or(leaving),
+            };
             let mut result = None;
             with_path(folder, name, &mut |path| {
                 result = Some(self.by_path(path, words));
