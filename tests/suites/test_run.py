@@ -355,8 +355,7 @@ def crowded(up):
     assert [end.stderr for end in ends if end.returncode != 0] == []
 
 
-@pytest.mark.parametrize("mounts, options", [
-    (True, ()), (True, ("--summary",)), pytest.param(False, (), marks=pytest.mark.long)])
+@pytest.mark.parametrize("mounts, options", [(True, ()), (True, ("--summary",)), (False, ())])
 def test_a_user_who_may_start_no_more_processes(crowded, mounts, options):
     """The program runs and is right, or is refused with the reason. Nothing is left."""
     ends = []

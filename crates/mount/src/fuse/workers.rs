@@ -159,14 +159,13 @@ impl Workers {
         drop(state);
         if task.request.operation.is_prompt() {
             self.serve(task);
-        } else {
-            self.queue(task);
+            return None;
         }
-        None
+        self.queue(task)
     }
 
-    /// Keeps a task until a thread is free.
-    fn queue(self: &Arc<Self>, task: Task) {
+    /// Keeps a task until a thread is free. Returns it if the calling thread is to serve it.
+    fn queue(self: &Arc<Self>, task: Task) -> Option<Task> {
         let (unique, len) = (task.request.unique, task.request.payload.len());
         let cancel = task.request.cancel.clone();
         let workers = Arc::downgrade(self);
@@ -176,13 +175,20 @@ impl Workers {
             }
         });
         let mut state = self.state();
+        // Others may have come back since this thread looked, and found nothing in the queue. Then
+        // all read, and none would look there again before the next request.
+        if state.reading > 1 || state.threads == 1 {
+            state.reading -= 1;
+            drop(state);
+            return Some(task);
+        }
         let full = state.queue.len() >= self.limits.queued_max
             || state.queued_bytes + len > self.limits.queued_bytes_max;
         if full || cancel.is_cancelled() {
             drop(state);
             task.reply
                 .error(if full { Errno::NOMEM } else { Errno::INTR });
-            return;
+            return None;
         }
         state.queued_bytes += len;
         state.queue.push_back(Waiting {
@@ -194,6 +200,7 @@ impl Workers {
         if cancel.is_cancelled() {
             self.withdraw(unique);
         }
+        None
     }
 
     /// Answers a cancelled request that is still in the queue.
@@ -236,5 +243,74 @@ impl Workers {
             state.reading += 1;
             return true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Reply, Request, abi};
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::time::{Duration, Instant};
+    use zerocopy::IntoBytes;
+
+    /// Answers each request, and is busy for a moment after that, each time for another time.
+    struct Lingers;
+
+    impl FileSystem for Lingers {
+        fn handle(&self, request: Request, reply: Reply) {
+            let busy = Duration::from_nanos(request.unique % 97 * 300);
+            reply.error(Errno::NOENT);
+            let until = Instant::now() + busy;
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        }
+
+        fn forget(&self, _node: u64, _lookups: u64) {}
+    }
+
+    #[test]
+    fn no_request_stays_behind_where_no_more_threads_are_to_be_had() {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let pair = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None);
+        let (device, kernel) = pair.expect("room for two descriptors");
+        let limits = Limits {
+            threads_max: 2,
+            ..Limits::default()
+        };
+        let connection = Connection::new(device);
+        let workers = Workers::start(connection, Arc::new(Lingers), limits, 4096);
+        let workers = workers.expect("room for a thread");
+        let patience = Some(Duration::from_secs(20));
+        rustix::net::sockopt::set_socket_timeout(
+            &kernel,
+            rustix::net::sockopt::Timeout::Recv,
+            patience,
+        )
+        .expect("a time");
+        let body = abi::GetattrIn::default();
+        // One after the other, as one program calls.
+        for unique in 1..=20_000 {
+            let len = size_of::<abi::InHeader>() + size_of::<abi::GetattrIn>();
+            let header = abi::InHeader {
+                len: u32::try_from(len).expect("short"),
+                opcode: abi::opcode::GETATTR,
+                unique,
+                node: 1,
+                ..Default::default()
+            };
+            let message = [header.as_bytes(), body.as_bytes()].concat();
+            rustix::io::write(&kernel, &message).expect("its reader lives");
+            let mut answer = [0; 64];
+            let len = rustix::io::read(&kernel, &mut answer);
+            assert_eq!(
+                len,
+                Ok(size_of::<abi::OutHeader>()),
+                "no answer to {unique}"
+            );
+        }
+        drop(kernel);
+        workers.wait();
     }
 }
