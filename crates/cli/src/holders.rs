@@ -1,14 +1,10 @@
 //! Which processes use a mount: by open files, maps, working directory and root, as far as /proc
 //! tells this user.
 
+use crate::processes::at_each;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Sender};
-use std::time::{Duration, Instant};
-
-/// For the look: /proc can block on a process that is stuck itself, and then some are not found.
-const LOOK_MAX: Duration = Duration::from_secs(2);
 
 /// Holders that are named; the others are counted.
 const NAMED_MAX: usize = 5;
@@ -62,12 +58,17 @@ pub fn list(holders: &[Holder]) -> String {
 /// its forwarders may hang.
 pub fn find(point: &Path) -> Vec<Holder> {
     let point = spelled(point);
-    let (found, holders) = mpsc::channel();
-    // On its own, so that it may be left behind.
-    std::thread::spawn(move || look(&point, &found));
-    let until = Instant::now() + LOOK_MAX;
-    let rest = || until.saturating_duration_since(Instant::now());
-    std::iter::from_fn(|| holders.recv_timeout(rest()).ok()).collect()
+    at_each(move |pid, process| {
+        let (how, path) = way(process, &point)?;
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        let name = name.trim_end().to_string();
+        Some(Holder {
+            pid,
+            name,
+            how,
+            path,
+        })
+    })
 }
 
 /// The path of a mount point without links, as /proc shows it. Does not access the mount point
@@ -77,33 +78,6 @@ pub fn spelled(point: &Path) -> PathBuf {
     match (parent, point.file_name()) {
         (Some(parent), Some(name)) => parent.join(name),
         _ => point.to_path_buf(),
-    }
-}
-
-fn look(point: &Path, found: &Sender<Holder>) {
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return;
-    };
-    for process in processes.flatten() {
-        let pid = process.file_name().to_string_lossy().parse();
-        let Ok(pid) = pid else { continue };
-        if pid == std::process::id() {
-            continue;
-        }
-        if let Some((how, path)) = way(&process.path(), point) {
-            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-            let name = name.trim_end().to_string();
-            let holder = Holder {
-                pid,
-                name,
-                how,
-                path,
-            };
-            if found.send(holder).is_err() {
-                // Nobody waits any longer.
-                return;
-            }
-        }
     }
 }
 
@@ -139,6 +113,7 @@ mod tests {
     use crate::processes::wait_until;
     use std::fs::File;
     use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
 
     fn ended(mut child: Child) {
         child.kill().expect("it is ours");

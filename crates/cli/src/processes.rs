@@ -13,6 +13,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tidegate_server::PidFile;
 
@@ -21,6 +22,10 @@ pub const MOUNT_SOURCE: &str = "tidegate";
 
 /// Between two looks at whether something has happened.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// For a look at one process, and at all of them.
+const LOOK_AT_ONE_MAX: Duration = Duration::from_secs(2);
+const LOOK_AT_ALL_MAX: Duration = Duration::from_secs(10);
 
 /// Starts a program in a process group of its own, so that a Ctrl-C for this command does not reach
 /// it, with its output in a log.
@@ -141,6 +146,34 @@ pub fn ignored_signals() -> u64 {
         .unwrap_or(0)
 }
 
+/// What `look` finds at each process but this one, given its number and its folder in /proc. That
+/// can block on a process that is stuck itself: then what was found before is returned. On a busy
+/// node the look takes its time, as long as it goes on.
+pub fn at_each<T: Send + 'static>(
+    mut look: impl FnMut(u32, &Path) -> Option<T> + Send + 'static,
+) -> Vec<T> {
+    let own = std::process::id();
+    in_time(move || {
+        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = all.filter_map(|it| Some((it.file_name().to_str()?.parse().ok()?, it)));
+        let others = numbers.filter(move |(pid, _)| *pid != own);
+        others.map(move |(pid, process)| look(pid, &process.path()))
+    })
+}
+
+/// What an iterator finds, until it is stuck.
+fn in_time<T: Send + 'static, I: Iterator<Item = Option<T>>>(
+    finds: impl FnOnce() -> I + Send + 'static,
+) -> Vec<T> {
+    let (tell, told) = mpsc::channel();
+    // On its own, so that it may be left behind: then nobody hears what it finds.
+    std::thread::spawn(move || finds().try_for_each(|found| tell.send(found)));
+    let until = Instant::now() + LOOK_AT_ALL_MAX;
+    let rest = || until.saturating_duration_since(Instant::now());
+    let next = || told.recv_timeout(rest().min(LOOK_AT_ONE_MAX)).ok();
+    std::iter::from_fn(next).flatten().collect()
+}
+
 /// Calls `holds` again and again until it returns true; false if time ran out.
 pub fn wait_until(patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + patience;
@@ -251,6 +284,24 @@ mod tests {
         assert!(wait_until(Duration::from_secs(20), || process.has_ended()));
         child.wait().expect("it is ours");
         assert!(process.has_ended() && process.end(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_look_at_all_processes_takes_its_time() {
+        // On a busy node each costs some, and all of them more than is given to one.
+        let slow = |number: u32| {
+            std::thread::sleep(LOOK_AT_ONE_MAX * 2 / 5);
+            (number > 0).then_some(number)
+        };
+        assert_eq!(in_time(move || (0..4).map(slow)), [1, 2, 3]);
+        // Of one that is stuck, and of those behind it, nothing is known.
+        let stuck = |number: u32| {
+            if number == 2 {
+                std::thread::sleep(LOOK_AT_ONE_MAX * 2);
+            }
+            Some(number)
+        };
+        assert_eq!(in_time(move || (0..4).map(stuck)), [0, 1]);
     }
 
     #[test]
