@@ -116,6 +116,22 @@ def test_a_set_without_its_supervisor_is_not_well(place):
     assert "are gone without `tidegate down`" in said, said
 
 
+def test_who_is_stopped_is_told(place):
+    """Its programs wait; what they say is theirs alone, so the log of `up` tells why."""
+    up(place)
+    pid = int((place / "state" / "forwarder.1.pid").read_text())
+    log = place / "state" / "up.log"
+    os.kill(pid, signal.SIGSTOP)
+    wanted = f"forwarder 1 (process {pid}) is stopped, by signal 19: programs wait for it; `kill -CONT {pid}` lets it go on"
+    try:
+        until(lambda: wanted in log.read_text(), log.read_text)
+        assert "forwarder 1" in tidegate(place, "stat", "--check", code=1).stdout
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: f"forwarder 1 (process {pid}) goes on" in log.read_text(), log.read_text)
+    tidegate(place, "stat", "--check")
+
+
 @pytest.mark.parametrize("name, value", [
     ("TIDEGATE_FORWARDERS", "bogus"), ("TIDEGATE_FORWARDERS", "unix:/nowhere/at/all"), ("TIDEGATE_MUNGE", "bogus")])
 def test_a_variable_left_over_is_named(place, name, value):

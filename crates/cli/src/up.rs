@@ -433,15 +433,18 @@ impl keeper::Set for Plan {
     }
 }
 
-/// Prints that the mount's process has ended, if it has.
+/// Prints that the mount's process has ended or is stopped, if it is.
 fn report_mount(plan: &Plan, started: &mut Started<'_>) {
-    if let Some(child) = &mut started.mount
-        && let Ok(Some(status)) = child.try_wait()
-    {
+    let Some(child) = &mut started.mount else {
+        return;
+    };
+    if let Ok(Some(status)) = child.try_wait() {
         let log = plan.state.file("mount.log");
         let log = log.display();
         errln!("tidegate: the mount ended ({status}); its log is {log}");
         started.mount = None;
+    } else {
+        keeper::look_for_stop("the mount", child);
     }
 }
 

@@ -5,6 +5,7 @@
 use crate::errln;
 use crate::fail::Fail;
 use crate::restarts::{Restart, Restarts, now_s};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -77,10 +78,34 @@ pub trait Set {
     fn write(&self, restarts: &Restarts);
 }
 
+/// Prints that a child has been stopped, as by SIGSTOP, or goes on, if it has since the last look:
+/// programs wait meanwhile, and nothing else tells them.
+pub fn look_for_stop(name: &str, child: &Child) {
+    let pid = Pid::from_child(child);
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+    let Ok(Some(found)) = waitid(WaitId::Pid(pid), options) else {
+        return;
+    };
+    let pid = pid.as_raw_nonzero();
+    match found.stopping_signal() {
+        Some(signal) => errln!(
+            "tidegate: {name} (process {pid}) is stopped, by signal {signal}: programs wait for \
+             it; `kill -CONT {pid}` lets it go on"
+        ),
+        None if found.continued() => errln!("tidegate: {name} (process {pid}) goes on"),
+        None => {}
+    }
+}
+
 /// Notes and prints which forwarders have ended. `again`: those that died are to be started again.
 pub fn look(set: &dyn Set, kept: &mut [Kept], restarts: &mut Restarts, again: bool) {
     for (index, one) in kept.iter_mut().enumerate() {
-        let Some(status) = one.ended() else { continue };
+        let Some(status) = one.ended() else {
+            if let Some(child) = &one.child {
+                look_for_stop(&format!("forwarder {index}"), child);
+            }
+            continue;
+        };
         let log = set.log(index);
         let mut then = String::new();
         let mut how = status.to_string();
