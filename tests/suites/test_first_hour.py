@@ -169,6 +169,34 @@ def test_a_run_without_room_for_its_mount_names_the_variable(place):
     assert "/nowhere/tidegate-run-" in said and "set TMPDIR" in said, said
 
 
+@pytest.fixture
+def user():
+    """Runs commands as a user for whom nothing but TMPDIR says where a state directory is."""
+    if os.geteuid():
+        pytest.skip("only root can be two users")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        os.chmod(folder, 0o777)
+        as_user = ["setpriv", "--reuid", 65534, "--regid", 65534, "--clear-groups", TIDEGATE]
+        plain = {key: value for key, value in os.environ.items() if key not in ("TIDEGATE_STATE_DIR", "XDG_RUNTIME_DIR")}
+
+        def call(temporary, *words, code=2, **more):
+            return run(*as_user, *words, code=code, cwd=folder, env=plain | {"TMPDIR": temporary} | more)
+        call.folder = pathlib.Path(folder)
+        yield call
+
+
+def test_a_state_directory_by_tmpdir(user):
+    by = "(as the variable TMPDIR says)"
+    said = user("/nowhere/at/all", "up", ".").stderr
+    assert said.startswith(f"tidegate: state directory /nowhere/at/all/tidegate-65534 {by}: Permission denied"), said
+    # Relative to where the command was called, though `down` works elsewhere.
+    said = user("relative", "down").stderr
+    assert f"nothing is up in {user.folder}/relative/tidegate-65534 {by}" in said and "job" not in said, said
+    said = user("relative", "down", SLURM_JOB_ID="7").stderr
+    assert f"relative/tidegate-65534-slurm-7 {by}, the directory of this job; that of no job is {user.folder}/" in said, said
+    assert "nothing is up in /tmp/tidegate-65534" in user("", "down").stderr
+
+
 def test_an_export_of_another_user_is_named():
     if os.geteuid():
         pytest.skip("only root can be two users")

@@ -90,16 +90,16 @@ impl Down {
 
 /// That there is nothing to stop, and where there may be.
 fn nothing_up(state: &StateDir) -> Fail {
-    let path = state.path().display();
+    let place = state.told();
     let other = state.outside_of_jobs().map_or(String::new(), |other| {
-        let other = other.path().display();
+        let other = other.display();
         format!(", the directory of this job; that of no job is {other}")
     });
     let elsewhere = members::other_sets(state).map_or(String::new(), |sets| {
         format!("; you have forwarders in {sets}")
     });
     Fail::usage(format!(
-        "nothing is up in {path}{other}{elsewhere}; see --state-dir"
+        "nothing is up in {place}{other}{elsewhere}; see --state-dir"
     ))
 }
 

@@ -5,6 +5,7 @@ use crate::fail::Fail;
 use crate::installed;
 use crate::processes;
 use crate::set_mounts::Told;
+use crate::state::temporary_folder;
 use crate::target::Target;
 use crate::view;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -126,7 +127,7 @@ impl Mount {
         if let Some(name) = &self.view {
             view::find(client, &found, name)?;
         }
-        let log = std::env::temp_dir().join(format!("tidegate-mount.{}.log", std::process::id()));
+        let log = temporary_folder().join(format!("tidegate-mount.{}.log", std::process::id()));
         let mut arguments: Vec<String> = std::env::args().skip(1).collect();
         arguments.extend(["--foreground", "--log-file"].map(String::from));
         arguments.push(log.display().to_string());

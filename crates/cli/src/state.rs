@@ -14,6 +14,9 @@ use std::sync::{Arc, OnceLock};
 /// Names the state directory for all commands.
 pub const STATE_DIR: &str = "TIDEGATE_STATE_DIR";
 
+/// Says where temporary files go.
+const TEMPORARY: &str = "TMPDIR";
+
 /// Most forwarders of one state directory.
 pub const FORWARDERS_MAX: usize = 64;
 
@@ -124,6 +127,10 @@ impl ClientFile {
 pub struct StateDir {
     path: PathBuf,
     is_named: bool,
+    /// The variable that says where it is.
+    by: Option<&'static str>,
+    /// The one outside of jobs, if it is another.
+    of_no_job: Option<PathBuf>,
     /// The directory, once it was found to be this user's.
     opened: OnceLock<Arc<OwnedFd>>,
 }
@@ -134,14 +141,17 @@ impl StateDir {
     /// kept that of somebody else.
     pub fn choose(given: Option<&Path>) -> StateDir {
         let job = tidegate_client::job_name_from_env(|name| std::env::var(name).ok());
-        StateDir::choose_in(given, job.as_deref())
+        let mut chosen = StateDir::choose_in(given, job.as_deref());
+        // Now: the working directory may be another one later.
+        let other = StateDir::choose_in(None, None);
+        chosen.of_no_job = (!chosen.is_named && other.path != chosen.path).then_some(other.path);
+        chosen
     }
 
     /// The directory that is chosen outside of jobs, if this process belongs to one and the user
     /// has named none.
-    pub fn outside_of_jobs(&self) -> Option<StateDir> {
-        let other = StateDir::choose_in(None, None);
-        (!self.is_named && other.path != self.path).then_some(other)
+    pub fn outside_of_jobs(&self) -> Option<&Path> {
+        self.of_no_job.as_deref()
     }
 
     fn choose_in(given: Option<&Path>, job: Option<&str>) -> StateDir {
@@ -154,20 +164,25 @@ impl StateDir {
         let is_own = |path: &OsString| {
             std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() == uid.as_raw())
         };
+        let mut by = None;
         let path = if let Some(path) = given {
             path.to_path_buf()
         } else if let Some(path) = variable(STATE_DIR) {
+            by = Some(STATE_DIR);
             path.into()
         } else if let Some(path) = variable("XDG_RUNTIME_DIR").filter(is_own) {
             Path::new(&path).join(of_job("tidegate".to_string()))
         } else if uid.is_root() {
             Path::new("/run").join(of_job("tidegate".to_string()))
         } else {
-            std::env::temp_dir().join(of_job(format!("tidegate-{}", uid.as_raw())))
+            by = variable(TEMPORARY).map(|_| TEMPORARY);
+            temporary_folder().join(of_job(format!("tidegate-{}", uid.as_raw())))
         };
         StateDir {
-            is_named: given.is_some() || variable(STATE_DIR).is_some(),
+            is_named: given.is_some() || by == Some(STATE_DIR),
             path: std::path::absolute(&path).unwrap_or(path),
+            by,
+            of_no_job: None,
             opened: OnceLock::new(),
         }
     }
@@ -267,10 +282,20 @@ impl StateDir {
     }
 
     fn wrong(&self, what: &dyn std::fmt::Display) -> Fail {
-        let path = self.path.display();
+        let place = self.told();
         Fail::usage(format!(
-            "state directory {path}: {what}; or choose another with --state-dir"
+            "state directory {place}: {what}; or choose another with --state-dir"
         ))
+    }
+
+    /// The directory in a message, with the variable that says where it is: it may be of long ago,
+    /// or mean another one in another working directory.
+    pub fn told(&self) -> String {
+        let path = self.path.display();
+        match self.by {
+            Some(name) => format!("{path} (as the variable {name} says)"),
+            None => path.to_string(),
+        }
     }
 
     /// The directory.
@@ -310,6 +335,12 @@ impl StateDir {
             _ => file.to_path_buf(),
         }
     }
+}
+
+/// Where temporary files go. An empty variable says nothing, and not the working directory.
+pub fn temporary_folder() -> PathBuf {
+    let set = std::env::var_os(TEMPORARY).filter(|folder| !folder.is_empty());
+    set.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
 }
 
 /// A job's name as a part of a file's name. Names of sockets have 107 bytes, so a long one is

@@ -79,9 +79,9 @@ impl Target {
         {
             found
         } else {
-            let mut place = state_dir.path().display().to_string();
+            let mut place = state_dir.told();
             if let Some(other) = state_dir.outside_of_jobs() {
-                let other = other.path().display();
+                let other = other.display();
                 place = format!("{place}, the directory of this job (that of no job is {other})");
             }
             if let Some(sets) = members::other_sets(&state_dir) {

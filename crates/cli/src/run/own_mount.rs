@@ -5,6 +5,7 @@ use super::watcher::Watcher;
 use crate::dead_mount;
 use crate::fail::Fail;
 use crate::mount;
+use crate::state::temporary_folder;
 use std::ffi::{CStr, CString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -78,9 +79,7 @@ impl Drop for OwnMount {
 /// with the same number before that was killed together with its watcher. What such a one has left
 /// is taken away if it is a dead mount of this user's.
 fn make_folder() -> Result<PathBuf, Fail> {
-    let set = std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty());
-    let folder = set.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-    make_in(folder)
+    make_in(temporary_folder())
 }
 
 fn make_in(folder: PathBuf) -> Result<PathBuf, Fail> {
