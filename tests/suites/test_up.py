@@ -150,8 +150,11 @@ def test_a_name_that_begins_as_a_flag_does(place):
     run(*command(place, "up", "--forwarders", 1), "--", "--data", cwd=place.path)
     assert len(serving(place.state)) == 4, "forwarder, its helper, mount, and who keeps them"
     (place / "--data" / "seen").write_text("bytes")
-    assert (place.state / "mnt/seen").read_text() == "bytes"
+    place.folder("--mnt")
+    run(*command(place, "mount"), "--", "--mnt", cwd=place.path)
+    assert (place.state / "mnt/seen").read_text() == (place / "--mnt" / "seen").read_text() == "bytes"
     run(*command(place, "down"))
+    assert not mounted(place / "--mnt")
     nothing_left(place)
 
 

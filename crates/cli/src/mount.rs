@@ -10,6 +10,7 @@ use crate::target::Target;
 use crate::view;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -128,9 +129,7 @@ impl Mount {
             view::find(client, &found, name)?;
         }
         let log = temporary_folder().join(format!("tidegate-mount.{}.log", std::process::id()));
-        let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-        arguments.extend(["--foreground", "--log-file"].map(String::from));
-        arguments.push(log.display().to_string());
+        let arguments = arguments_of_child(std::env::args_os().skip(1), &log);
         let mut child = processes::start(&installed::own()?, &arguments, &log)?;
         let point = self
             .point
@@ -201,6 +200,17 @@ pub fn check_point(point: &Path) -> Result<(), Fail> {
         return Err(wrong(format!("not empty: {advice}")));
     }
     Ok(())
+}
+
+/// The arguments of the process in the background: those of this one, and where it logs. Behind
+/// `--` there are no flags; before the mount point, `tidegate down` would not know the process.
+fn arguments_of_child(own: impl Iterator<Item = OsString>, log: &Path) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = own.collect();
+    let dashes = arguments.iter().position(|word| word == "--");
+    let end = dashes.unwrap_or(arguments.len());
+    let more = ["--foreground".into(), "--log-file".into(), log.into()];
+    arguments.splice(end..end, more);
+    arguments
 }
 
 /// Refuses a secret that reaches no file: everything on its mount would be refused.
