@@ -7,6 +7,7 @@ use crate::fail::Fail;
 use crate::members;
 use crate::processes::Process;
 use crate::state::{ClientFile, StateDir};
+use here::OfMount;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,23 +75,14 @@ impl Target {
             ClientFile::read(path)?
         } else if state_dir.enter()? && state_dir.inside(&state).exists() {
             state_dir.read_client_file()?
-        } else if !state_dir.is_named()
-            && let Some(found) = here::of_mount()?
-        {
-            found
+        } else if state_dir.is_named() {
+            return Err(nothing_there(&state_dir, &[]));
         } else {
-            let mut place = state_dir.told();
-            if let Some(other) = state_dir.outside_of_jobs() {
-                let other = other.display();
-                place = format!("{place}, the directory of this job (that of no job is {other})");
+            match here::of_mount()? {
+                OfMount::Found(found) => *found,
+                OfMount::Several(points) => return Err(nothing_there(&state_dir, &points)),
+                OfMount::None => return Err(nothing_there(&state_dir, &[])),
             }
-            if let Some(sets) = members::other_sets(&state_dir) {
-                place = format!("{place}, but in {sets}");
-            }
-            return Err(Fail::usage(format!(
-                "there are no forwarders in {place}; start some with `tidegate up DIR`, or name \
-                 them with --state-dir, --forwarders or TIDEGATE_FORWARDERS",
-            )));
         };
         if self.secret_file.is_some() {
             found.secret_file.clone_from(&self.secret_file);
@@ -230,6 +222,30 @@ impl Target {
     }
 }
 
+/// That a state directory has no forwarders, where others are, and what to do. `mounts`: those of
+/// root, if there are several.
+fn nothing_there(state_dir: &StateDir, mounts: &[PathBuf]) -> Fail {
+    let mut place = state_dir.told();
+    if let Some(other) = state_dir.outside_of_jobs() {
+        let other = other.display();
+        place = format!("{place}, the directory of this job (that of no job is {other})");
+    }
+    if let Some(sets) = members::other_sets(state_dir) {
+        place = format!("{place}, but in {sets}");
+    }
+    let mut or = String::new();
+    if !mounts.is_empty() {
+        let mounts: Vec<_> = mounts.iter().map(|it| it.display().to_string()).collect();
+        let mounts = mounts.join(", ");
+        place = format!("{place}, and there are several mounts of root's ({mounts})");
+        or = format!("name one of these in {}, or work in one, ", here::MOUNT);
+    }
+    Fail::usage(format!(
+        "there are no forwarders in {place}; {or}start some with `tidegate up DIR`, or name them \
+         with --state-dir, --forwarders or TIDEGATE_FORWARDERS",
+    ))
+}
+
 /// Whether a variable is set to this value.
 fn is_set_to(name: &str, value: &str) -> bool {
     std::env::var_os(name).is_some_and(|set| set == value)
@@ -336,6 +352,25 @@ mod tests {
             here.display()
         );
         assert_eq!(words(target(&given, None)), ["--forwarders", &wanted]);
+    }
+
+    #[test]
+    fn several_mounts_are_named_with_what_else_can_be_done() {
+        let state_dir = StateDir::choose(Some(std::path::Path::new("/nowhere/at/all")));
+        let mounts = ["/mnt/a", "/mnt/b"].map(PathBuf::from);
+        let said = nothing_there(&state_dir, &mounts).message;
+        assert!(
+            said.starts_with("there are no forwarders in /nowhere/at/all"),
+            "{said}"
+        );
+        let mounts =
+            "several mounts of root's (/mnt/a, /mnt/b); name one of these in TIDEGATE_MOUNT";
+        assert!(
+            said.contains(mounts) && said.contains("`tidegate up DIR`"),
+            "{said}"
+        );
+        let said = nothing_there(&state_dir, &[]).message;
+        assert!(!said.contains("mounts of root"), "{said}");
     }
 
     #[test]
