@@ -25,6 +25,10 @@ impl Table {
     }
 }
 
+/// Cells that are wider move the rest of their own line alone: of a name of 255 bytes, all lines
+/// would be too long for a terminal.
+const WIDTH_MAX: usize = 48;
+
 /// Lays rows out under a heading.
 pub fn lay_out(heading: &[&str], rows: &[Vec<String>]) -> String {
     // Others choose names in cells; a cell is no more than a part of its line.
@@ -33,7 +37,10 @@ pub fn lay_out(heading: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = heading.iter().map(|title| title.len()).collect();
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+            let needed = cell.chars().count();
+            if needed <= WIDTH_MAX {
+                *width = (*width).max(needed);
+            }
         }
     }
     let heading = heading.iter().map(|title| title.to_string()).collect();
@@ -102,6 +109,14 @@ mod tests {
             lay_out(&["who", "n"], &rows),
             "who    n\na      1\nbcd  234\n"
         );
+    }
+
+    #[test]
+    fn a_long_name_moves_its_own_line_alone() {
+        let long = "x".repeat(WIDTH_MAX + 1);
+        let row = |name: &str| vec![name.to_string(), "1".to_string()];
+        let text = lay_out(&["who", "n"], &[row("ab"), row(&long)]);
+        assert_eq!(text, format!("who  n\nab   1\n{long}  1\n"));
     }
 
     #[test]
