@@ -209,6 +209,14 @@ def test_an_export_of_another_user_is_named():
         assert f"export directory {data}: Permission denied" in said and "that you may use" in said, said
 
 
+@pytest.mark.parametrize("words, advice", [
+    (("calibrate", "/nowhere/at/all"), "name a directory that you may write, on the file system to measure"),
+    (("trace", "summarise", "/nowhere/at/all"), "name a trace, or the folder of `tidegate up --trace`")])
+def test_what_is_not_there_to_be_read(place, words, advice):
+    said = tidegate(place, *words, code=2).stderr
+    assert said == f"tidegate: /nowhere/at/all: No such file or directory (os error 2); {advice}\n"
+
+
 def test_what_is_not_there_to_be_taken_away(place):
     said = tidegate(place, "umount", "/proc", code=2).stderr
     assert "no FUSE file system is mounted at /proc" in said, said

@@ -65,6 +65,12 @@ impl Calibrate {
         if let Some(output) = &self.output {
             check_output(output)?;
         }
+        if let Err(error) = self.dir.metadata() {
+            let dir = self.dir.display();
+            return Err(Fail::usage(format!(
+                "{dir}: {error}; name a directory that you may write, on the file system to measure"
+            )));
+        }
         let plan = Plan {
             bytes: self.size,
             time: Duration::from_secs(self.seconds),

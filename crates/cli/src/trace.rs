@@ -123,7 +123,13 @@ impl Import {
 pub fn files(trace: &Path) -> Result<Vec<PathBuf>, Fail> {
     // Without what `traces/` and `traces//` have too much, for these names are shown.
     let trace: PathBuf = trace.components().collect();
-    if !trace.is_dir() {
+    let found = trace.metadata().map_err(|error| {
+        let trace = trace.display();
+        Fail::usage(format!(
+            "{trace}: {error}; name a trace, or the folder of `tidegate up --trace`"
+        ))
+    });
+    if !found?.is_dir() {
         return Ok(vec![trace]);
     }
     let wrong = |error: std::io::Error| Fail::usage(format!("{}: {error}", trace.display()));
