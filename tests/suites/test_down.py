@@ -228,7 +228,7 @@ def test_sets_of_other_places_are_named(place):
     said = run(TIDEGATE, "stat", *other, code=2).stderr
     assert str(place.state) in said.split(", but in ")[1].split("; ")[0].split(", "), said
     said = run(TIDEGATE, "up", place / "data", "--forwarders", 2, *other, code=2).stderr
-    assert "forwarders, which are yours: " in said and f"down --state-dir {place.state}`" in said, said
+    assert "forwarders, which are yours; " in said and f"down --state-dir {place.state}`" in said, said
     run(TIDEGATE, "down", "--state-dir", place.state)
 
 

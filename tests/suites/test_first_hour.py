@@ -209,6 +209,24 @@ def test_an_export_of_another_user_is_named():
         assert f"export directory {data}: Permission denied" in said and "that you may use" in said, said
 
 
+def test_up_over_a_served_directory_is_told_at_once(place):
+    """Nothing is started for that."""
+    up(place)
+    said = tidegate(place, "up", place / "data", "--state-dir", place / "other", "--no-mount", code=2).stderr
+    assert f"which are yours; use those, or stop them first (`tidegate down --state-dir {place.path}/state`)" in said, said
+    assert not list((place / "other").glob("forwarder.*"))
+
+
+def test_up_over_a_directory_of_an_unknown_forwarder_is_told(place):
+    """One whose arguments do not tell what it serves."""
+    log = place / "serve.log"
+    place.start(TIDEGATE, "serve", "--export", place / "data", "--listen", f"unix:{place.path}/socket", log=log)
+    until(lambda: "serving" in log.read_text(), log.read_text)
+    said = tidegate(place, "up", place / "data", "--forwarders", 1, "--no-mount", code=2).stderr
+    assert "by other forwarders: .tidegate/seat.0 in it is locked; use those" in said, said
+    assert not [path for path in (place / "state").iterdir() if path.suffix in (".pid", ".sock")]
+
+
 @pytest.mark.parametrize("words, advice", [
     (("calibrate", "/nowhere/at/all"), "name a directory that you may write, on the file system to measure"),
     (("trace", "summarise", "/nowhere/at/all"), "name a trace, or the folder of `tidegate up --trace`")])

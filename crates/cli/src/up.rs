@@ -120,6 +120,7 @@ impl Up {
         {
             crate::mount::check_point(point)?;
         }
+        nested::refuse_own(&plan.export, plan.state.path())?;
         if self.foreground {
             foreground(&plan, lock)
         } else {

@@ -53,15 +53,29 @@ fn mount_of(directory: &Path) -> Option<PathBuf> {
     Some(mount.point)
 }
 
+/// The state directory of this user's forwarders on this node that serve the directory, if it is
+/// not this one.
+fn own_set(export: &Path, state: &Path) -> Option<PathBuf> {
+    let programs = members::programs().into_iter();
+    let mut serving = programs.filter(|words| export_of(words).is_some_and(|one| one == export));
+    serving.find_map(|words| {
+        let folder = members::configuration(&words)?.parent()?;
+        (folder != state).then(|| folder.to_path_buf())
+    })
+}
+
+/// Fails if forwarders of this user on this node serve the directory: nobody needs to try that.
+pub fn refuse_own(export: &Path, state: &Path) -> Result<(), Fail> {
+    match is_served(export) && own_set(export, state).is_some() {
+        true => Err(served(export, state, "")),
+        false => Ok(()),
+    }
+}
+
 /// That others serve the directory; `how` is seen, in words. Names the state directory of this
 /// user's forwarders on this node that do, if it is not this one.
 pub fn served(export: &Path, state: &Path, how: &str) -> Fail {
-    let programs = members::programs().into_iter();
-    let mut serving = programs.filter(|words| export_of(words).is_some_and(|one| one == export));
-    let folder =
-        |words: Vec<PathBuf>| Some(members::configuration(&words)?.parent()?.to_path_buf());
-    let theirs = serving.find_map(|words| folder(words).filter(|folder| folder != state));
-    let (whose, theirs) = match theirs {
+    let (whose, theirs) = match own_set(export, state) {
         Some(folder) => (", which are yours", folder.display().to_string()),
         None => ("", "THEIRS".to_string()),
     };
