@@ -209,6 +209,12 @@ def test_an_export_of_another_user_is_named():
         assert f"export directory {data}: Permission denied" in said and "that you may use" in said, said
 
 
+def test_one_forwarder_is_told_as_one(place):
+    said = tidegate(place, "up", place / "data", "--forwarders", 1, "--no-mount").stdout
+    assert said.startswith(f"1 forwarder serves {place.path}/data\n"), said
+    assert f"Run:       tidegate run --state-dir {place.path}/state -- PROGRAM\n" in said or not os.path.exists("/dev/fuse")
+
+
 def test_up_over_a_served_directory_is_told_at_once(place):
     """Nothing is started for that."""
     up(place)

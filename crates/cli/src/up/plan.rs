@@ -255,9 +255,16 @@ impl Plan {
         let state = self.state.path().display();
         let mut text = String::new();
         let count = self.forwarders;
-        let _ = writeln!(text, "{count} forwarders serve {}", self.export.display());
+        let serve = match count {
+            1 => "forwarder serves",
+            _ => "forwarders serve",
+        };
+        let _ = writeln!(text, "{count} {serve} {}", self.export.display());
         if let Some(point) = &self.mount {
             let _ = writeln!(text, "Files:     {}", point.display());
+        }
+        // Without a mount, it makes one of its own, where there is FUSE.
+        if self.mount.is_some() || Path::new("/dev/fuse").exists() {
             let _ = writeln!(
                 text,
                 "Run:       tidegate run --state-dir {state} -- PROGRAM"
