@@ -209,6 +209,17 @@ def test_an_export_of_another_user_is_named():
         assert f"export directory {data}: Permission denied" in said and "that you may use" in said, said
 
 
+def test_places_in_the_exported_directory_are_refused(place):
+    data = place / "data"
+    for words, said in (((data, "--state-dir", data / "st"), f"state directory {data}/st lies in the exported directory"),
+                        ((data, "--state-dir", data / "st", "--mount", place / "mnt"), "choose another with --state-dir"),
+                        ((data, "--mount", data / "mnt"), "choose another with --mount"),
+                        (("/",), "/ holds every place where it could be mounted; name a directory")):
+        done = tidegate(place, "up", *words, code=2)
+        assert said in done.stderr, done
+    assert not os.listdir(data)
+
+
 def test_one_forwarder_is_told_as_one(place):
     said = tidegate(place, "up", place / "data", "--forwarders", 1, "--no-mount").stdout
     assert said.startswith(f"1 forwarder serves {place.path}/data\n"), said

@@ -3,6 +3,7 @@
 use super::Up;
 use super::layout::{self, Layout};
 use crate::fail::Fail;
+use crate::holders;
 use crate::keys::Setting;
 use crate::members;
 use crate::restarts::Restarts;
@@ -70,11 +71,8 @@ impl Plan {
         let mount = std::path::absolute(&mount).unwrap_or(mount);
         let paths = [export.as_path(), state.path(), &mount].into_iter();
         paths.chain(up.trace.as_deref()).try_for_each(is_text)?;
-        if !up.no_mount && mount.starts_with(&export) {
-            let point = mount.display();
-            return Err(Fail::usage(format!(
-                "mount point {point} lies in the exported directory; choose another with --mount"
-            )));
+        if !up.no_mount {
+            check_outside(&export, state.path(), &mount)?;
         }
         let before = layout::recorded(&export);
         let forwarders = up.forwarders.or_else(|| Some(before?.forwarders));
@@ -323,6 +321,32 @@ impl Plan {
         // Tables of which there are many come after all others.
         format!("{}\n{}", self.source(index), self.shares)
     }
+}
+
+/// Fails if a mount of the export, or the state directory, is to be where programs on that mount
+/// would find it.
+fn check_outside(export: &Path, state: &Path, mount: &Path) -> Result<(), Fail> {
+    // As the kernel would find them, as far as they are there.
+    let (state, mount) = (holders::spelled(state), holders::spelled(mount));
+    let (shown, folder) = (export.display(), state.display());
+    Err(Fail::usage(if export == Path::new("/") {
+        "/ holds every place where it could be mounted; name a directory, or start it with \
+         --no-mount"
+            .to_string()
+    } else if state.starts_with(export) {
+        format!(
+            "state directory {folder} lies in the exported directory {shown}, whose programs could \
+             change it; choose another with --state-dir"
+        )
+    } else if mount.starts_with(export) {
+        let point = mount.display();
+        format!(
+            "mount point {point} lies in the exported directory {shown}; choose another with \
+             --mount"
+        )
+    } else {
+        return Ok(());
+    }))
 }
 
 /// Fails for a path that no configuration can hold.
