@@ -17,6 +17,7 @@ mod permutation;
 mod phases;
 mod pio_bench;
 mod shuffles;
+mod synced;
 
 pub use blocks::{Order, Sharing};
 pub use btio::{Btio, Class};
@@ -28,6 +29,7 @@ pub use pace::Pace;
 pub use phases::Phases;
 pub use pio_bench::{PioBench, PioDirection, PioPattern};
 pub use shuffles::{Foretold, Place, Shuffles};
+pub(crate) use synced::Synced;
 
 use crate::rng::Rng;
 use crate::units::Bytes;

@@ -31,8 +31,8 @@ pub fn counts<'a>(all: impl Iterator<Item = &'a Findings> + Clone) -> Vec<String
             of_paper(Reproduction::NotComparable),
         ),
         format!(
-            "Claims: {} ({} test a policy, {} describe); {} do not hold; {} that test a policy hold \
-             as well when it is replaced by its baseline.",
+            "Claims: {} ({} test a policy, {} describe); {} do not hold; {} that test a policy \
+             hold as well when it is replaced by its baseline.",
             claims.len(),
             count(&|claim| claim.tests == Tests::Policy),
             count(&|claim| claim.tests == Tests::Describes),

@@ -4,7 +4,7 @@ use super::source::{ScenarioError, Source, tables};
 use crate::replay::Replay;
 use crate::rng::Rng;
 use crate::units::Duration;
-use crate::workload::{Place, Workload};
+use crate::workload::{Place, Synced, Workload};
 use crate::world::Program;
 use serde::Deserialize;
 use tidegate_forward::SEGMENT_CLIENTS;
@@ -42,6 +42,9 @@ pub(super) struct Group {
     pub(super) measured: bool,
     /// The latency target in windows, instead of that of its share.
     pub(super) within: Option<Duration>,
+    /// Whether each process calls fsync on the files that it wrote before it ends.
+    #[serde(default)]
+    fsync: bool,
 }
 
 fn yes() -> bool {
@@ -67,6 +70,7 @@ const GROUP_KEYS: &[&str] = &[
     "share",
     "measured",
     "within",
+    "fsync",
 ];
 
 /// What the processes of an application do.
@@ -111,7 +115,7 @@ impl Load {
         place: Place,
         rng: &mut Rng,
     ) -> Vec<Programs> {
-        match self {
+        let made = match self {
             Load::Made(workload) => {
                 // No two applications share a file.
                 let file_base = (1 + AppId::from_name(name).0 % (1 << 40)) * FILES_MAX;
@@ -123,7 +127,14 @@ impl Load {
                 let named = |(app, name)| (name, replay.programs(app, start_ns));
                 names.map(named).collect()
             }
+        };
+        if !group.fsync {
+            return made;
         }
+        let synced = |program| -> Box<dyn Program> { Box::new(Synced::new(program)) };
+        let made = made.into_iter();
+        made.map(|(name, programs)| (name, programs.into_iter().map(synced).collect()))
+            .collect()
     }
 }
 

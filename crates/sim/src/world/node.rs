@@ -25,6 +25,8 @@ pub(super) struct Asked {
     pub(super) bytes: u64,
     /// Shuffle that follows the answer before the access has ended, ns.
     pub(super) shuffle_ns: u64,
+    /// An fsync, which is no access.
+    pub(super) is_sync: bool,
 }
 
 /// A call that has ended.
@@ -47,6 +49,14 @@ fn call(op: Op) -> Call {
         collective: None,
         open: None,
         range: None,
+    }
+}
+
+/// The handle of a file: files are told apart by their number, and none was made twice.
+fn handle_of(file: u64) -> Handle {
+    Handle {
+        inode: file,
+        birth: 1,
     }
 }
 
@@ -113,11 +123,7 @@ impl Node {
     ) {
         let bytes = access.extents.bytes();
         let shuffle = access.part.filter(|part| part.with_shuffle);
-        // Files are told apart by their number; none was made twice.
-        let handle = Handle {
-            inode: access.file,
-            birth: 1,
-        };
+        let handle = handle_of(access.file);
         let (extents, direction) = (access.extents, access.direction);
         let (op, payload) = match direction {
             Direction::Read => (Op::Read { handle, extents }, Bytes::new()),
@@ -131,6 +137,7 @@ impl Node {
             at: now,
             bytes,
             shuffle_ns: shuffle.map_or(0, |part| part.shuffle_ns),
+            is_sync: false,
         };
         let call = Call {
             app,
@@ -139,6 +146,22 @@ impl Node {
             ..call(op)
         };
         self.ask(now, asked, call);
+    }
+
+    /// Makes an fsync for a process.
+    pub(super) fn sync(&mut self, now: u64, (process, app): (u32, u64), file: u64) {
+        let asked = Asked {
+            process: Some(process),
+            at: now,
+            bytes: 0,
+            shuffle_ns: 0,
+            is_sync: true,
+        };
+        let op = Op::Fsync {
+            handle: handle_of(file),
+            data_only: false,
+        };
+        self.ask(now, asked, Call { app, ..call(op) });
     }
 
     /// The wall clock of this node, ns since 1970.
@@ -153,6 +176,7 @@ impl Node {
             at: now,
             bytes: 0,
             shuffle_ns: 0,
+            is_sync: false,
         };
         let call = Call {
             forwarder,

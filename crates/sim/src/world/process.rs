@@ -136,6 +136,11 @@ impl World {
                 self.issue(number, access);
                 true
             }
+            Step::Sync(file) => {
+                self.wait_for(number, Wait::Drain(in_flight));
+                self.sync(number, file);
+                false
+            }
             Step::Timed {
                 at_ns,
                 until_ns,
@@ -239,6 +244,15 @@ impl World {
         self.pump_node(node);
     }
 
+    fn sync(&mut self, number: u32, file: u64) {
+        let now = self.now();
+        let process = &mut self.processes[number as usize];
+        process.in_flight += 1;
+        let (node, app) = (process.node, self.apps[process.app as usize].id);
+        self.nodes[node as usize].sync(now, (number, app), file);
+        self.pump_node(node);
+    }
+
     /// Lets a process begin its part of an operation, or go on with it. The first process's clock
     /// gives the operation's stamp.
     fn begins(&mut self, number: u32, operation: u64) -> u64 {
@@ -286,8 +300,10 @@ impl World {
         let now = self.now();
         let process = &mut self.processes[number as usize];
         process.in_flight -= 1;
-        self.recorder
-            .access_ends(process.app, number, answered, now);
+        if !answered.asked.is_sync {
+            self.recorder
+                .access_ends(process.app, number, answered, now);
+        }
         match process.wait {
             Wait::Drain(left) if process.in_flight <= left => {
                 self.events.push(now, Event::Resume(number));

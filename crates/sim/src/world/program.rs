@@ -55,6 +55,8 @@ pub enum Step {
         /// What.
         access: Access,
     },
+    /// Make what was written of a file durable, and wait for the answer.
+    Sync(u64),
     /// Wait until at most this number of the process's accesses have no answer.
     Drain(u32),
     /// Wait for all processes of the application.
