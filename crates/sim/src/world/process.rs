@@ -136,11 +136,7 @@ impl World {
                 self.issue(number, access);
                 true
             }
-            Step::Sync(file) => {
-                self.wait_for(number, Wait::Drain(in_flight));
-                self.sync(number, file);
-                false
-            }
+            Step::Sync(file) => self.sync(number, file),
             Step::Timed {
                 at_ns,
                 until_ns,
@@ -244,13 +240,16 @@ impl World {
         self.pump_node(node);
     }
 
-    fn sync(&mut self, number: u32, file: u64) {
+    /// Always false: the process waits for the answer.
+    fn sync(&mut self, number: u32, file: u64) -> bool {
         let now = self.now();
         let process = &mut self.processes[number as usize];
+        process.wait = Wait::Drain(process.in_flight);
         process.in_flight += 1;
         let (node, app) = (process.node, self.apps[process.app as usize].id);
         self.nodes[node as usize].sync(now, (number, app), file);
         self.pump_node(node);
+        false
     }
 
     /// Lets a process begin its part of an operation, or go on with it. The first process's clock
