@@ -2,7 +2,7 @@
 //! its path.
 
 use crate::wire::{Handle, NAME_MAX, WALK_MAX};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A directory and a name in it.
@@ -34,6 +34,28 @@ pub(super) struct Names {
     by_age: BTreeMap<u64, Handle>,
     ages: u64,
     nodes_max: usize,
+}
+
+/// A search for the paths of a file.
+struct Search<'a> {
+    root: Handle,
+    moving: &'a [(Key, Key)],
+    /// The names below where the search is, the deepest first.
+    suffix: Vec<Arc<[u8]>>,
+    /// From where no path was found, and what the search is on its way up from. Names that other
+    /// clients have moved may lead in circles, and there are more ways up than time to go them.
+    barren: BTreeSet<Handle>,
+    found: Vec<Box<[u8]>>,
+}
+
+impl Search<'_> {
+    fn is_at_root(&mut self) {
+        let names: Vec<&[u8]> = self.suffix.iter().rev().map(|name| &**name).collect();
+        let path = names.join(&b'/');
+        if path.len() <= WALK_MAX {
+            self.found.push(path.into());
+        }
+    }
 }
 
 impl Names {
@@ -148,10 +170,15 @@ impl Names {
         handle: Handle,
         moving: &[(Key, Key)],
     ) -> Vec<Box<[u8]>> {
-        let mut found = Vec::new();
-        let mut suffix = Vec::new();
-        self.extend_path(root, handle, moving, &mut suffix, &mut found);
-        found
+        let mut search = Search {
+            root,
+            moving,
+            suffix: Vec::new(),
+            barren: BTreeSet::new(),
+            found: Vec::new(),
+        };
+        self.extend_path(&mut search, handle);
+        search.found
     }
 
     /// Whether the directory lies so deep that a path could be too long for forwarders which leads
@@ -171,38 +198,35 @@ impl Names {
         false
     }
 
-    /// Follows every name up to the root; `suffix` are the names below `at`, the deepest first.
-    fn extend_path(
-        &self,
-        root: Handle,
-        at: Handle,
-        moving: &[(Key, Key)],
-        suffix: &mut Vec<Arc<[u8]>>,
-        found: &mut Vec<Box<[u8]>>,
-    ) {
-        if at == root {
-            let names: Vec<&[u8]> = suffix.iter().rev().map(|name| &**name).collect();
-            let path = names.join(&b'/');
-            if path.len() <= WALK_MAX {
-                found.push(path.into());
-            }
-            return;
+    /// Follows every name up to the root.
+    fn extend_path(&self, search: &mut Search<'_>, at: Handle) {
+        if at == search.root {
+            return search.is_at_root();
         }
-        let Some(node) = self.nodes.get(&at).filter(|_| suffix.len() < DEPTH_MAX) else {
+        let node = self.nodes.get(&at);
+        let Some(node) = node.filter(|_| search.suffix.len() < DEPTH_MAX) else {
             return;
         };
+        if !search.barren.insert(at) {
+            return;
+        }
+        let found = search.found.len();
         let known = node.names.iter().rev();
+        let moving = search.moving;
         let moved = known.clone().flat_map(|name| {
             let its = moving.iter().filter(move |(from, _)| from == name);
             its.map(|(_, to)| to)
         });
         for (parent, name) in known.chain(moved) {
-            if found.len() >= PATHS_MAX {
-                return;
+            if search.found.len() >= PATHS_MAX {
+                break;
             }
-            suffix.push(name.clone());
-            self.extend_path(root, *parent, moving, suffix, found);
-            suffix.pop();
+            search.suffix.push(name.clone());
+            self.extend_path(search, *parent);
+            search.suffix.pop();
+        }
+        if search.found.len() > found {
+            search.barren.remove(&at);
         }
     }
 
@@ -397,6 +421,30 @@ mod tests {
             let paths = names.paths(ROOT, file(5), &[]);
             assert_eq!(paths[0].len(), (name.len() + 1) * depth + NAME_MAX);
         }
+    }
+
+    #[test]
+    fn a_search_ends_however_many_ways_lead_nowhere_or_in_circles() {
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut names = Names::new(1000);
+            // Forty directories, each under eight names in the one above and in the one below. Of
+            // the topmost no name is known, but one of the thirtieth in the root.
+            for depth in 10..50 {
+                for name in 0..4 {
+                    names.seen(file(depth), &[b'a' + name], file(depth + 1));
+                    names.seen(file(depth + 2), &[b'k' + name], file(depth + 1));
+                }
+            }
+            assert_eq!(path(&names, file(50)), None);
+            names.seen(ROOT, b"r", file(30));
+            let found = paths(&names, file(50), &[]);
+            assert!(found.iter().all(|path| path.starts_with("r/")), "{found:?}");
+            assert_eq!(found.len(), PATHS_MAX);
+            done.send(()).expect("the test waits");
+        });
+        let wait = std::time::Duration::from_secs(60);
+        assert_eq!(ended.recv_timeout(wait), Ok(()), "the search has no end");
     }
 
     #[test]
