@@ -273,17 +273,17 @@ impl Export {
             // It is just being synced, so it is in use.
             return false;
         };
-        match self.write_back_by(&known.sync_begins()) {
-            Ok(()) => true,
-            Err(error) => {
-                self.note(known, error);
-                let lost = tells_loss(no(error));
-                if !lost {
-                    known.set_unsynced();
-                }
-                lost
-            }
+        let written_back = self.write_back_by(&known.sync_begins());
+        let failed = written_back.into_iter().filter_map(Result::err);
+        let mut may_go = true;
+        for error in failed {
+            self.note(known, error);
+            may_go &= tells_loss(no(error));
         }
+        if !may_go {
+            known.set_unsynced();
+        }
+        may_go
     }
 
     /// Notes an error of write-back for the next sync: the kernel tells it once, whatever it is.
@@ -298,7 +298,8 @@ impl Export {
         }
     }
 
-    fn write_back_by(&self, writers: &Writers) -> rustix::io::Result<()> {
+    /// What became of the bytes that each descriptor wrote.
+    fn write_back_by(&self, writers: &Writers) -> [rustix::io::Result<()>; 2] {
         let pages = libc::SYNC_FILE_RANGE_WAIT_BEFORE
             | libc::SYNC_FILE_RANGE_WRITE
             | libc::SYNC_FILE_RANGE_WAIT_AFTER;
@@ -306,14 +307,14 @@ impl Export {
         let buffered = buffered.as_deref();
         if self.is_local {
             // What was written directly is not held back.
-            return buffered.map_or(Ok(()), |fd| retry_on_intr(|| sync_pages(fd, pages)));
+            let synced = buffered.map(|fd| retry_on_intr(|| sync_pages(fd, pages)));
+            return [synced.unwrap_or(Ok(())), Ok(())];
         }
         let both = [buffered, direct.as_deref().map(|direct| &direct.fd)];
-        let synced = both.map(|fd| match fd {
+        both.map(|fd| match fd {
             Some(fd) => retry_on_intr(|| rustix::fs::fdatasync(fd)),
             None => Ok(()),
-        });
-        synced.into_iter().collect()
+        })
     }
 
     fn reach_place(&self, handle: Handle, place: &Place) -> Done<Option<OwnedFd>> {

@@ -1,6 +1,7 @@
 //! Errors of write-back that the forwarder found when it closed a descriptor. The kernel tells them
 //! to no later descriptor, so the next sync of the file tells them.
 
+use super::sys::Done;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -35,6 +36,11 @@ struct Errors {
 }
 
 impl Errors {
+    fn add_open(&mut self, handle: Handle, error: Access) {
+        let told = self.open.entry(handle).or_insert(error);
+        *told = worse(*told, error);
+    }
+
     fn add_other(&mut self, handle: Handle, error: Access) {
         if self.others.len() >= FILES_MAX
             && !self.others.contains_key(&handle)
@@ -42,7 +48,8 @@ impl Errors {
         {
             self.say_forgotten(handle, error);
         }
-        self.others.insert(handle, error);
+        let told = self.others.entry(handle).or_insert(error);
+        *told = worse(*told, error);
     }
 
     fn say_forgotten(&mut self, handle: Handle, error: Access) {
@@ -66,7 +73,7 @@ impl Untold {
     pub(super) fn add(&self, handle: Handle, error: Access, open: bool) {
         let mut errors = self.lock();
         match open {
-            true => drop(errors.open.insert(handle, error)),
+            true => errors.add_open(handle, error),
             false => errors.add_other(handle, error),
         }
         self.any.store(true, Ordering::Release);
@@ -89,7 +96,10 @@ impl Untold {
         let (open, other) = (errors.open.remove(&handle), errors.others.remove(&handle));
         let any = !errors.open.is_empty() || !errors.others.is_empty();
         self.any.store(any, Ordering::Release);
-        open.or(other)
+        match (open, other) {
+            (Some(open), Some(other)) => Some(worse(open, other)),
+            (open, other) => open.or(other),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Errors> {
@@ -101,6 +111,23 @@ impl Untold {
 pub(super) fn tells_loss(error: Access) -> bool {
     let lost = [Errno::EIO, Errno::ENOSPC, Errno::EDQUOT];
     matches!(error, Access::Errno(errno) if lost.contains(&errno))
+}
+
+/// The result of two calls of which each may have been told of a loss.
+pub(super) fn of_both(one: Done<()>, other: Done<()>) -> Done<()> {
+    match (one, other) {
+        (Err(one), Err(other)) => Err(worse(one, other)),
+        (one, other) => one.and(other),
+    }
+}
+
+/// The one of two errors that must be told: the kernel tells a loss once, and all who have the file
+/// open are to hear of it.
+fn worse(one: Access, other: Access) -> Access {
+    match tells_loss(other) && !tells_loss(one) {
+        true => other,
+        false => one,
+    }
 }
 
 #[cfg(test)]
@@ -118,6 +145,31 @@ mod tests {
         assert_eq!(untold.take(file(1)), None);
         assert!(!untold.any.load(Ordering::Acquire));
         assert!(tells_loss(Errno::ENOSPC.into()) && !tells_loss(Errno::EACCES.into()));
+    }
+
+    #[test]
+    fn a_loss_is_told_whatever_else_has_failed() {
+        let untold = Untold::default();
+        let file = |inode| Handle { inode, birth: 0 };
+        let (loss, other) = (Errno::EIO.into(), Errno::ETIMEDOUT.into());
+        for (inode, [first, second]) in [(1, [loss, other]), (2, [other, loss])] {
+            for (inode, open) in [(inode, true), (10 + inode, false)] {
+                untold.add(file(inode), first, open);
+                untold.add(file(inode), second, open);
+                assert_eq!(untold.take(file(inode)), Some(loss));
+            }
+            // Of one that was opened again.
+            untold.add(file(inode), first, false);
+            untold.add(file(inode), second, true);
+            assert_eq!(untold.take(file(inode)), Some(loss));
+            untold.add(file(inode), first, false);
+            untold.add(file(inode), second, true);
+            untold.closed(file(inode));
+            assert_eq!(untold.take(file(inode)), Some(loss));
+            assert_eq!(of_both(Err(first), Err(second)), Err(loss));
+        }
+        assert_eq!(of_both(Ok(()), Err(other)), Err(other));
+        assert_eq!(of_both(Err(other), Ok(())), Err(other));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::ends::Ends;
 use super::handle_table::{Known, Writers};
 use super::sys::{self, Done, EXDEV, no};
+use super::untold::of_both;
 use super::{PosixFiles, dead};
 use crate::storage::Permit;
 use crate::storage::cache_gate::{Kind, Pass};
@@ -28,9 +29,12 @@ impl PosixFiles {
         self.export.faults.failure("fsync")?;
         let syncing = known.syncing.read();
         let _syncing = syncing.unwrap_or_else(|poisoned| poisoned.into_inner());
-        let sync = |fd: &OwnedFd| match data_only {
-            true => retry_on_intr(|| rustix::fs::fdatasync(fd)),
-            false => retry_on_intr(|| rustix::fs::fsync(fd)),
+        let sync = |fd: &OwnedFd| {
+            let synced = match data_only {
+                true => retry_on_intr(|| rustix::fs::fdatasync(fd)),
+                false => retry_on_intr(|| rustix::fs::fsync(fd)),
+            };
+            synced.map_err(no)
         };
         // The descriptors that were used for writing have received the write-back errors. Of direct
         // writes the kernel itself has told them all.
@@ -38,7 +42,7 @@ impl PosixFiles {
         let directly = direct.filter(|_| !self.export.is_local);
         let directly = directly.map(|direct| sync(&direct.fd));
         let synced = match (buffered, directly) {
-            (Some(fd), directly) => sync(&fd).and(directly.unwrap_or(Ok(()))),
+            (Some(fd), directly) => of_both(sync(&fd), directly.unwrap_or(Ok(()))),
             (None, Some(directly)) => directly,
             (None, None) => sync(&*self.read_fd(&known)?),
         };
@@ -47,7 +51,7 @@ impl PosixFiles {
         }
         // What a closed descriptor was told counts as told to this one.
         let before = self.export.untold.take(handle);
-        before.map_or(Ok(()), Err).and(synced.map_err(no))
+        of_both(before.map_or(Ok(()), Err), synced)
     }
 
     /// The pass for calls through the page cache; None where no direct writes exist.
