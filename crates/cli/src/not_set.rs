@@ -50,6 +50,11 @@ fn advice(errno: Errno) -> &'static str {
             "make room in the exported directory, whose .tidegate keeps them, and set them again; \
              with --temporary nothing is kept"
         }
+        Errno::ROFS => "the exported directory, whose .tidegate keeps them, can only be read",
+        Errno::ACCES => {
+            "the file system does not let the forwarder write .tidegate in the exported directory, \
+             where a file may be immutable; its log names the file"
+        }
         Errno::PERM => "only the forwarder's user, root and operators may change them",
         Errno::BUSY => "others are being set; try again later",
         _ => "its log says why",
@@ -73,6 +78,13 @@ mod tests {
             full.contains("make room") && !full.contains("may be"),
             "{full}"
         );
+        let immutable = line(&[(1, Errno::ACCES)]);
+        assert!(
+            immutable.contains("may be immutable") && !immutable.contains("only the forwarder's"),
+            "{immutable}"
+        );
+        let read_only = line(&[(0, Errno::ROFS)]);
+        assert!(read_only.contains("can only be read"), "{read_only}");
         let silent = line(&[(0, Errno::TIMEDOUT)]);
         assert!(
             silent.contains("may be the old ones at forwarder 0"),

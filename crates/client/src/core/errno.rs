@@ -35,6 +35,7 @@ impl Errno {
     pub const PERM: Errno = Errno(Linux::PERM.raw_os_error());
     pub const PROTO: Errno = Errno(Linux::PROTO.raw_os_error());
     pub const RANGE: Errno = Errno(Linux::RANGE.raw_os_error());
+    pub const ROFS: Errno = Errno(Linux::ROFS.raw_os_error());
     pub const STALE: Errno = Errno(Linux::STALE.raw_os_error());
     pub const TIMEDOUT: Errno = Errno(Linux::TIMEDOUT.raw_os_error());
     pub const TOOBIG: Errno = Errno(Linux::TOOBIG.raw_os_error());

@@ -229,14 +229,17 @@ fn is_told(line: &str) -> bool {
     line.chars().all(fits) && line.parse::<Address>().is_ok()
 }
 
-/// What a client is told of a change that could not be written down. Two errors mean something else
-/// to it: that others were set since, and that others are being written down.
+/// What a client is told of a change that could not be written down: only what means the same to
+/// it. That it may not change the forwarder (EPERM), or that others were set since, the forwarder
+/// says itself.
 fn errno_of(error: &io::Error) -> Errno {
-    let errno = error.raw_os_error().and_then(|it| u16::try_from(it).ok());
-    let errno = errno.map_or(Errno::EIO, Errno);
-    match [Errno::ESTALE, Errno::EBUSY].contains(&errno) {
-        true => Errno::EIO,
-        false => errno,
+    match error.raw_os_error() {
+        Some(libc::ENOSPC) => Errno::ENOSPC,
+        Some(libc::EDQUOT) => Errno::EDQUOT,
+        Some(libc::EROFS) => Errno::EROFS,
+        // The file is immutable, or a policy of the file system forbids it.
+        Some(libc::EPERM | libc::EACCES) => Errno::EACCES,
+        _ => Errno::EIO,
     }
 }
 

@@ -35,6 +35,27 @@ fn next(kept: &Kept) -> News {
     }
 }
 
+/// What a client is told must mean the same there: that it may not, or that others were set since,
+/// is said by the forwarder itself.
+#[test]
+fn a_client_is_told_only_errors_that_mean_the_same_to_it() {
+    let of = |errno| errno_of(&io::Error::from_raw_os_error(errno));
+    for (errno, told) in [
+        (libc::ENOSPC, Errno::ENOSPC),
+        (libc::EDQUOT, Errno::EDQUOT),
+        (libc::EROFS, Errno::EROFS),
+        // An immutable file, or a policy of the file system.
+        (libc::EPERM, Errno::EACCES),
+        (libc::EACCES, Errno::EACCES),
+        (libc::ESTALE, Errno::EIO),
+        (libc::EBUSY, Errno::EIO),
+        (libc::EINVAL, Errno::EIO),
+        (libc::ENOTCONN, Errno::EIO),
+    ] {
+        assert_eq!(of(errno), told, "{errno}");
+    }
+}
+
 #[test]
 fn an_export_keeps_its_number() {
     let scratch = Scratch::new("export-id");
