@@ -17,6 +17,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// The number by which the kernel names a tmpfs.
 const TMPFS: i64 = 0x0102_1994;
@@ -24,8 +25,10 @@ const TMPFS: i64 = 0x0102_1994;
 /// How the names of all such memory begin.
 pub(super) const NAMED: &str = "removed-";
 
-/// How often the name is looked up while others that end take it away.
+/// How often the name is looked up while others that end take it away, and the pause before another
+/// look while they still do.
 const TRIES: usize = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) struct RingMemory {
     start: NonNull<AtomicU64>,
@@ -76,9 +79,10 @@ impl RingMemory {
         }
         // What is left costs memory, and nothing else.
         let _ = sweep(&folder);
-        // Until it is noted that the memory is used here.
-        let mut used = crate::lock::lock(&USED);
         for _ in 0..TRIES {
+            // Until it is noted that the memory is used here. Who leaves waits for this, so nothing
+            // here waits for another process.
+            let mut used = crate::lock::lock(&USED);
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = openat(
                 &folder,
@@ -86,7 +90,15 @@ impl RingMemory {
                 flags | OFlags::NONBLOCK,
                 Mode::RUSR | Mode::WUSR,
             )?;
-            flock(&file, FlockOperation::LockShared)?;
+            match flock(&file, FlockOperation::NonBlockingLockShared) {
+                Err(Errno::WOULDBLOCK) => {
+                    // Another one looks whether it can take the name away.
+                    drop(used);
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                locked => locked?,
+            }
             let found = fstat(&file)?;
             check(&found)?;
             // Another one may have taken the name away before this one had the lock.
@@ -110,7 +122,9 @@ impl RingMemory {
                 named,
             });
         }
-        Err(io::Error::other("its name comes and goes"))
+        Err(io::Error::other(
+            "others take its name away, or look long whether they can",
+        ))
     }
 
     pub(super) fn words(&self) -> &[AtomicU64] {
@@ -192,6 +206,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::PathBuf;
     use std::sync::atomic::Ordering;
+    use std::time::Instant;
 
     fn place(name: &str) -> (PathBuf, String) {
         let name = format!("tidegate-test-memory-{name}-{}", std::process::id());
@@ -230,6 +245,36 @@ mod tests {
         drop(used);
         std::fs::remove_file(&left[1]).expect("own");
         std::fs::remove_dir(&folder).expect("empty");
+    }
+
+    /// A forwarder that was stopped while it looked whether it can take the name away.
+    #[test]
+    fn who_waits_for_another_forwarder_keeps_no_signal_waiting() {
+        let (folder, name) = place("stopped");
+        let path = folder.join(&name);
+        let stopped = std::fs::File::options()
+            .write(true)
+            .create_new(true)
+            .open(&path);
+        let stopped = stopped.expect("room");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("own");
+        flock(&stopped, FlockOperation::LockExclusive).expect("nobody else has it");
+        let (folder, name) = (&folder, &name);
+        std::thread::scope(|scope| {
+            let share = scope.spawn(move || RingMemory::share(folder, name, 10));
+            let until = Instant::now() + Duration::from_secs(5);
+            let mut free = 0;
+            // Again and again, so that one look is while it waits.
+            while free < 20 && Instant::now() < until && !share.is_finished() {
+                free += u32::from(USED.try_lock().is_ok());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            flock(&stopped, FlockOperation::Unlock).expect("held");
+            let shared = share.join().expect("it does not panic");
+            assert_eq!(free, 20, "the list is locked while one waits");
+            shared.expect("the other one goes on");
+        });
+        assert!(!path.exists());
     }
 
     #[test]
