@@ -4,6 +4,7 @@ use super::Forwarder;
 use super::receive::Key;
 use crate::back_end_files::Errno;
 use crate::host::ConnId;
+use crate::peer::Peer;
 use crate::printable::Printable;
 use alloc::boxed::Box;
 use alloc::format;
@@ -21,6 +22,9 @@ pub(super) struct Standing {
     pub(super) trusted: bool,
     /// For whom it may act, if not for everybody.
     pub(super) limits: Option<Box<Limits>>,
+    /// The only user for whom it may act at a forwarder that acts for nobody but its own user. A
+    /// remote root has a mount for all users of its node, and the number of root of a namespace.
+    pub(super) only: Option<u32>,
     /// The name of its secret, if that has limits: mounts with other secrets are others.
     pub(super) secret: Option<Box<str>>,
     /// It may change the forwarder itself: its policy, its shares, whether it serves.
@@ -35,6 +39,7 @@ impl Standing {
             user,
             trusted: false,
             limits: None,
+            only: None,
             secret: None,
             administers: false,
             reaches_files: true,
@@ -62,6 +67,11 @@ impl Standing {
         if !self.trusted {
             // Nobody else speaks for a caller, and need not keep the memory of his groups.
             *caller = None;
+        }
+        if let Some(only) = self.only
+            && let Some(asked) = caller.take_if(|asked| asked.uid != only)
+        {
+            return Err(asked.uid);
         }
         let Some(limits) = &self.limits else {
             return Ok(());
@@ -152,7 +162,7 @@ impl Forwarder {
             }),
         };
         if !self.config.acts_for_callers {
-            return self.standing_at_own(standing, peer.grant.is_none());
+            return self.standing_at_own(standing, peer);
         }
         // To act as uid 0 without capabilities is of no use to anybody, and easily got wrong.
         match peer.powerless.filter(|_| standing.trusted) {
@@ -162,11 +172,11 @@ impl Forwarder {
     }
 
     /// A forwarder that a user started serves that user only, who may do everything with it unless
-    /// his secret says less. `bare`: no secret was proved.
+    /// his secret says less.
     fn standing_at_own(
         &self,
         standing: Standing,
-        bare: bool,
+        peer: &Peer,
     ) -> Result<Standing, (u16, &'static str)> {
         if !standing.reaches_files {
             return Ok(standing);
@@ -174,8 +184,10 @@ impl Forwarder {
         match standing.user.uid == self.config.uid {
             true => Ok(Standing {
                 trusted: true,
-                administers: standing.administers || bare,
+                administers: standing.administers || peer.grant.is_none(),
                 limits: None,
+                // Of a peer on this node the kernel has said whose it is.
+                only: peer.credentials.is_none().then_some(self.config.uid),
                 secret: None,
                 ..standing
             }),

@@ -77,6 +77,62 @@ fn each_role_has_its_powers_and_no_other() {
     }
 }
 
+/// Of root in a namespace that has no other user, too: the root of another node is no such one, and
+/// its users are others.
+#[test]
+fn a_forwarder_of_one_user_serves_no_other_of_a_remote_mount() {
+    // With `insecure = true`.
+    let named = Peer {
+        grant: None,
+        ..prover(Role::Site)
+    };
+    let refused = Err(Status::Errno(Errno::EACCES.0));
+    for (uid, peer, expected) in [
+        (0, prover(Role::Site), Ok(())),
+        (0, prover(Role::Mount(Limits::default())), Ok(())),
+        (0, prover(user(0)), Ok(())),
+        (0, named.clone(), Ok(())),
+        (0, prover(user(1234)), refused),
+        (1000, prover(Role::Site), refused),
+        (1000, named, refused),
+    ] {
+        // A forwarder without peers, and one of two.
+        for seats in [1, 2] {
+            let mut world = World::new();
+            let mut config = world.config(0, seats);
+            (config.uid, config.acts_for_callers) = (uid, false);
+            let mut host = Host::new(&world, config);
+            (0..seats).for_each(|seat| host.give_seat(&mut world, seat));
+            let conn = host.connect(peer.clone());
+            host.receive(conn, plain(1, Op::Hello(hello(1, 1))), &[]);
+            let greeted = host.reply().result.map(drop);
+            assert_eq!(greeted, expected, "{uid} {peer:?}");
+            if greeted.is_err() {
+                continue;
+            }
+            let mut tester = Tester::of(&mut host, 2, peer.clone());
+            let mut made = |caller, name: &str| {
+                let op = Op::Create {
+                    parent: tester.root,
+                    name: name.as_bytes().into(),
+                    mode: 0o644,
+                    exclusive: false,
+                };
+                let request = Request {
+                    caller,
+                    ..tester.request(op, 0)
+                };
+                assert!(host.receive(tester.conn, request.clone(), &[]));
+                tester.take(&mut host, &request).0.map(drop)
+            };
+            let of = |uid| Some(Caller::alone(uid, uid));
+            assert_eq!(made(None, "none"), Ok(()));
+            assert_eq!(made(of(0), "own"), Ok(()));
+            assert_eq!(made(of(1234), "other"), refused, "{peer:?}");
+        }
+    }
+}
+
 #[test]
 fn a_ticket_gives_what_its_user_has_and_nothing_of_its_givers() {
     let mut world = World::new();
