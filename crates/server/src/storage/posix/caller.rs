@@ -220,3 +220,63 @@ fn check(caller: &Caller) -> Done<()> {
         false => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{geteuid, getgroups};
+    use std::process::Command;
+
+    /// Set where the test runs in the namespace that it has made.
+    const INSIDE: &str = "TIDEGATE_TEST_WITHOUT_GROUPS";
+
+    /// In a user namespace without other users whose processes can set no groups.
+    #[test]
+    fn a_root_that_can_set_no_groups_acts_for_nobody() {
+        if std::env::var_os(INSIDE).is_some() {
+            return acts_for_nobody();
+        }
+        let unshare = || Command::new("unshare");
+        let made = unshare()
+            .args(["--user", "--map-root-user", "true"])
+            .status();
+        if !made.is_ok_and(|made| made.success()) {
+            let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+            assert!(
+                !(is_ci && geteuid().is_root()),
+                "root of a CI can make namespaces"
+            );
+            println!("skipped, needs the right to make a user namespace");
+            return;
+        }
+        let name = "storage::posix::caller::tests::a_root_that_can_set_no_groups_acts_for_nobody";
+        let inside = unshare()
+            .args(["--user", "--map-root-user"])
+            .arg(std::env::current_exe().expect("it runs"))
+            .args(["--exact", name])
+            .env(INSIDE, "1")
+            .output()
+            .expect("it has just been called");
+        let told = String::from_utf8_lossy(&inside.stdout);
+        assert!(
+            inside.status.success() && told.contains("1 passed"),
+            "{told}"
+        );
+    }
+
+    fn acts_for_nobody() {
+        assert!(matches!(For::of_process(), For::Alone(why) if why.contains("setgroups is deny")));
+        let own = Own::of_process();
+        assert!(!own.acts_for_callers());
+        let groups = getgroups().expect("they are few");
+        for uid in [0, 1, 65_534] {
+            let caller = Caller::alone(uid, uid);
+            assert_eq!(own.effective_uid(Some(&caller)), 0);
+            let acting = own.act_as(Some(&caller)).expect("it acts as itself");
+            assert!(acting.own.is_none() && geteuid().is_root());
+            assert_eq!(own.write_as(Some(&caller)), Ok(()));
+            assert_eq!(own.act_as_itself(), Ok(()));
+        }
+        assert_eq!(getgroups().expect("they are few"), groups);
+    }
+}
