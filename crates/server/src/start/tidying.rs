@@ -81,10 +81,20 @@ fn tidy(files: &PosixFiles, end: &Receiver<()>) {
     let mut learn_at = Instant::now();
     while end.recv_timeout(TIDY_EVERY) == Err(RecvTimeoutError::Timeout) {
         files.look_at_hidden();
+        let mut looked = Instant::now();
+        // What follows may take long where there are many files and calls are slow.
+        let mut goes_on = || {
+            if looked.elapsed() >= TIDY_EVERY {
+                files.look_at_hidden();
+                looked = Instant::now();
+            }
+            end.try_recv() != Err(TryRecvError::Disconnected)
+        };
         files.tidy();
+        files.trim_notes(&mut goes_on);
         let began = Instant::now();
         if began >= learn_at {
-            if let Err(error) = files.learn_of_moves() {
+            if let Err(error) = files.learn_of_moves(&mut goes_on) {
                 warn!(%error, "renames by other forwarders are not known; trying again");
             }
             // A tenth of the time at most.
@@ -92,7 +102,7 @@ fn tidy(files: &PosixFiles, end: &Receiver<()>) {
         }
         rounds += 1;
         if rounds % SWEEP_ROUNDS == 0
-            && let Err(error) = files.sweep_apart()
+            && let Err(error) = files.sweep_apart(&mut goes_on)
         {
             warn!(%error, "files without a name stay until the next time");
         }

@@ -19,6 +19,7 @@ mod export;
 mod groups;
 mod handle_table;
 mod hidden;
+mod learning;
 mod listing;
 mod name_calls;
 mod orphans;
@@ -35,7 +36,8 @@ mod whole_files;
 pub(crate) use descriptor::Descriptor;
 pub(crate) use direct::Direct;
 pub(super) use ends::Ends;
-pub use export::{ExportError, ExportOptions, HIDDEN, Trust};
+pub use export::{ExportError, ExportOptions, Trust};
+pub use hidden::HIDDEN;
 pub(crate) use hidden::{
     open_hidden_file, open_hidden_with, read_hidden_file, read_or_record, replace_hidden_file,
 };
@@ -97,9 +99,15 @@ impl PosixFiles {
     }
 
     /// Must be called about once a second: takes over where others have renamed files that are open
-    /// here without a descriptor, or directories above them.
-    pub fn learn_of_moves(&self) -> std::io::Result<()> {
-        self.export.learn_of_moves().map_err(as_io_error)
+    /// here without a descriptor, or directories above them. Ends early where `goes_on`, asked
+    /// again and again, says so, as the calls below do.
+    pub fn learn_of_moves(&self, goes_on: &mut dyn FnMut() -> bool) -> std::io::Result<()> {
+        self.export.learn_of_moves(goes_on).map_err(as_io_error)
+    }
+
+    /// Must be called about once a second: removes notes of renames that are too old or too many.
+    pub fn trim_notes(&self, goes_on: &mut dyn FnMut() -> bool) {
+        self.export.opens.trim_moves(goes_on);
     }
 
     /// How often the forwarders of this node have told each other that there is something to let go
@@ -146,11 +154,16 @@ impl PosixFiles {
     /// renames. Returns the number of removed files. Must be called after
     /// [`PosixFiles::seat_settled`].
     pub fn sweep(&self, seat: u16) -> std::io::Result<u64> {
-        let permit = self.permit.fence().permit(Some(seat));
-        let removed = self.export.opens.sweep(seat, &permit);
-        let removed = removed.map_err(as_io_error)?;
-        self.sweep_notes(seat).map_err(as_io_error)?;
+        let goes_on = &mut || true;
+        let removed = self.sweep_removed(seat, goes_on)?;
+        self.sweep_notes(&[seat], goes_on).map_err(as_io_error)?;
         Ok(removed)
+    }
+
+    fn sweep_removed(&self, seat: u16, goes_on: &mut dyn FnMut() -> bool) -> std::io::Result<u64> {
+        let permit = self.permit.fence().permit(Some(seat));
+        let removed = self.export.opens.sweep(seat, &permit, goes_on);
+        removed.map_err(as_io_error)
     }
 
     /// Must be called when the grace period of a seat held here has ended.
@@ -165,16 +178,23 @@ impl PosixFiles {
     }
 
     /// Sweeps the seats held here, where other forwarders leave that to the seat's holder.
-    pub fn sweep_apart(&self) -> std::io::Result<()> {
-        let mut failed = None;
-        for seat in self.export.opens.to_sweep() {
-            if let Err(error) = self.sweep(seat) {
-                self.export.opens.sweep_again(seat);
-                failed.get_or_insert(error);
+    pub fn sweep_apart(&self, goes_on: &mut dyn FnMut() -> bool) -> std::io::Result<()> {
+        let opens = &self.export.opens;
+        let seats = opens.to_sweep();
+        let mut swept = Ok(());
+        for seat in &seats {
+            let removed = self.sweep_removed(*seat, goes_on);
+            if removed.is_err() {
+                opens.sweep_again(*seat);
             }
+            swept = swept.and(removed.map(drop));
         }
-        self.export.opens.calm_down().map_err(as_io_error)?;
-        failed.map_or(Ok(()), Err)
+        let notes = self.sweep_notes(&seats, goes_on);
+        if notes.is_err() {
+            seats.iter().for_each(|seat| opens.sweep_again(*seat));
+        }
+        let calm = opens.calm_down().map_err(as_io_error);
+        swept.and(notes.map_err(as_io_error)).and(calm)
     }
 
     /// Must be called when a seat was released: its next holder registers which of its files are

@@ -6,15 +6,16 @@ use super::descriptor::Descriptor;
 use super::direct::{Direct, DirectFd, DirectState};
 use super::doubts::Doubts;
 use super::handle_table::{DataFds, HandleTable, Known};
-use super::hidden::{make_folder, sweep_drafts};
+use super::hidden::{HIDDEN, make_folder, sweep_drafts};
 use super::orphans::Opens;
-use super::place::Places;
+use super::place::{Places, TRAIL_MAX, Trail};
 use super::removals::Removals;
 use super::stamps::Stamps;
 use super::sys::{self, Done, RESOLVE, no};
 use super::untold::Untold;
 use crate::storage::{Faults, Fence};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,10 +23,6 @@ use std::sync::{Arc, Mutex};
 use tidegate_forward::{Access, Errno};
 use tidegate_sched::Direction;
 use tidegate_wire::{Attr, Handle, Layout, PATH_MAX};
-
-/// The folder in the root that no client sees. It holds seats, locks, and files that lost their
-/// last name.
-pub const HIDDEN: &str = ".tidegate";
 
 /// The most descriptors of known files, unless the limit is lower.
 const FDS_MAX: usize = 65_536;
@@ -150,6 +147,8 @@ pub(super) struct Export {
     pub(super) stamps: Stamps,
     pub(super) doubts: Doubts,
     pub(super) places: Places,
+    /// Where others have put what a place needs, and where it was not found yet.
+    pub(super) unlearned: Mutex<HashMap<Handle, Trail>>,
     pub(super) untold: Untold,
     /// When the log last said that open files have no descriptor.
     pub(super) told_full: Mutex<Option<std::time::Instant>>,
@@ -218,6 +217,7 @@ impl Export {
             stamps,
             doubts: Doubts::default(),
             places: Places::default(),
+            unlearned: Mutex::default(),
             untold: Untold::default(),
             told_full: Mutex::default(),
             is_local: is_local(&root.path),
@@ -325,20 +325,39 @@ impl Export {
 
     /// The path of a name below the root, as the kernel knows its directory now.
     pub(super) fn path_below(&self, parent: &Known, name: &[u8]) -> Option<Vec<u8>> {
-        let parent = self.path_of(parent)?;
+        let parent = self.path_of(&parent.path)?;
         Some(match parent.is_empty() {
             true => name.to_vec(),
             false => [&parent, b"/".as_slice(), name].concat(),
         })
     }
 
+    /// This directory, `depth` names below the root, and those above it, the nearest last. Those
+    /// near the root are left out where they are many.
+    pub(super) fn dirs_down_to(&self, dir: &Known, depth: usize) -> Vec<Handle> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut dirs = VecDeque::new();
+        let mut at = None::<OwnedFd>;
+        let mut handle = dir.handle;
+        while dirs.len() < depth.min(TRAIL_MAX) && handle != self.root.handle {
+            dirs.push_front(handle);
+            let from = at.as_ref().map_or(dir.path.as_fd(), |dir| dir.as_fd());
+            let up = self.with_room(|| rustix::fs::openat(from, "..", flags, Mode::empty()));
+            let Ok(up) = up else { break };
+            let Ok(stat) = sys::stat(&up) else { break };
+            handle = sys::handle_of(&stat);
+            at = Some(up);
+        }
+        dirs.into()
+    }
+
     /// The path of a file below the root, as the kernel knows it now. Empty for the root.
-    pub(super) fn path_of(&self, known: &Known) -> Option<Vec<u8>> {
-        let path_of = |known: &Known| {
-            let path = rustix::fs::readlink(sys::proc_path(&known.path), Vec::new());
+    pub(super) fn path_of(&self, file: impl AsFd) -> Option<Vec<u8>> {
+        let path_of = |file: BorrowedFd<'_>| {
+            let path = rustix::fs::readlink(sys::proc_path(file), Vec::new());
             path.map(std::ffi::CString::into_bytes).ok()
         };
-        let (root, path) = (path_of(&self.root)?, path_of(known)?);
+        let (root, path) = (path_of(self.root.path.as_fd())?, path_of(file.as_fd())?);
         let rest = path.strip_prefix(root.as_slice())?;
         // The root `/` ends with the slash that follows any other one.
         let rest = match rest.strip_prefix(b"/") {

@@ -10,6 +10,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// The folder in the root that no client sees. It holds seats, locks, and files that lost their
+/// last name.
+pub const HIDDEN: &str = ".tidegate";
+
 /// The mode bits that give access to others than the owner.
 const OTHERS: u32 = 0o077;
 

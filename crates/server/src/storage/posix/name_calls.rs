@@ -3,6 +3,7 @@
 use super::PosixFiles;
 use super::handle_table::Known;
 use super::orphans::Removing;
+use super::place::Trail;
 use super::sys::{self, Done, attr_of, check_name, handle_of, no};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use std::os::fd::AsFd;
@@ -24,29 +25,39 @@ impl PosixFiles {
             Ok(attr) => return Ok(attr),
             Err(refused) => refused,
         };
-        let elsewhere = || {
-            let to = self.export.opens.moved_to(handle)?;
-            self.walk(None, handle, &to).ok()
-        };
-        self.reach_hidden(handle)
-            .or_else(elsewhere)
-            .ok_or_else(|| stale(refused))
+        if let Some(hidden) = self.reach_hidden(handle) {
+            return Ok(hidden);
+        }
+        let to = self.export.renamed_to(handle)?;
+        let elsewhere = to.and_then(|to| self.walk(None, handle, &to).ok());
+        elsewhere.ok_or_else(|| stale(refused))
     }
 
-    /// Removes notes of renames that are not needed any more, of a seat's files and directories.
-    pub(super) fn sweep_notes(&self, seat: u16) -> Done<()> {
-        let permit = self.permit.fence().permit(Some(seat));
-        self.export
-            .opens
-            .sweep_moved(seat, &permit, |handle, path| {
-                let fd = self
-                    .export
-                    .open_at(&self.export.root.path, path, OFlags::PATH, 0);
-                let stat = fd.ok().and_then(|fd| sys::stat(&fd).ok());
-                stat.is_some_and(|stat| {
-                    handle_of(&stat) == handle && attr_of(&stat).mode & sys::KIND == sys::DIRECTORY
-                })
-            })
+    /// Removes notes of renames that are not needed any more, of these seats' files and
+    /// directories. Ends early where `goes_on` says so.
+    pub(super) fn sweep_notes(&self, seats: &[u16], goes_on: &mut dyn FnMut() -> bool) -> Done<()> {
+        if seats.is_empty() {
+            return Ok(());
+        }
+        let export = &self.export;
+        let is_there = |handle: Handle, trail: Trail| match export.follow(handle, trail) {
+            Ok(Some(found)) => {
+                sys::stat(found).is_ok_and(|stat| attr_of(&stat).mode & sys::KIND == sys::DIRECTORY)
+            }
+            Ok(None) => false,
+            // Not to be told now.
+            Err(_) => true,
+        };
+        for note in export.with_room(|| export.opens.list_moves())? {
+            if !goes_on() {
+                break;
+            }
+            let note = note.map_err(no)?;
+            export
+                .opens
+                .sweep_moved(&note, seats, &self.permit, is_there)?;
+        }
+        Ok(())
     }
 
     /// Leaves a note about a file that was just renamed to `name`, for clients that have it open.
@@ -55,13 +66,20 @@ impl PosixFiles {
             return;
         };
         let attr = attr_of(&stat);
-        if let Some(path) = self.export.path_below(parent, name) {
-            let kind = attr.mode & sys::KIND;
-            self.export
-                .opens
-                .moved(attr.handle, kind, &path, &self.permit);
-            self.export.moved(attr.handle, &path);
-        }
+        let Some(path) = self.export.path_below(parent, name) else {
+            return;
+        };
+        let trail = || {
+            let depth = path.iter().filter(|byte| **byte == b'/').count();
+            Trail {
+                path: path.clone(),
+                dirs: self.export.dirs_down_to(parent, depth),
+            }
+        };
+        let kind = attr.mode & sys::KIND;
+        let opens = &self.export.opens;
+        opens.moved(attr.handle, kind, trail, &self.permit);
+        self.export.moved(attr.handle, &path);
     }
 
     /// Walks down a path, as the caller if there is one. ESTALE if it ends at another file.

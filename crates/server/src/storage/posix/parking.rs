@@ -13,13 +13,13 @@
 use super::descriptor::Descriptor;
 use super::export::Export;
 use super::handle_table::{Known, Writers};
-use super::place::{DEPTH_MAX, Dir, Named, Place};
+use super::place::Place;
 use super::removals::Removed;
-use super::sys::{self, Done, handle_of, no};
+use super::sys::{self, Done, no};
 use super::untold::tells_loss;
 use crate::lock::lock;
 use rustix::io::retry_on_intr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno};
@@ -197,46 +197,10 @@ impl Export {
         known.kind == sys::DIRECTORY || self.table.fds_max() < SMALL
     }
 
-    /// Reads the notes of what forwarders have renamed, if there are new ones, so that open files
-    /// without a descriptor are found when the notes are gone.
-    pub(super) fn learn_of_moves(&self) -> Done<()> {
-        if self.table.parked() == 0 {
-            return Ok(());
-        }
-        for handle in self.opens.new_moves(self.asks())? {
-            let concerns = self.places.has(handle) || self.table.place(handle).is_some();
-            if let Some(path) = concerns.then(|| self.opens.moved_to(handle)).flatten() {
-                self.moved(handle, &path);
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes that a file or directory was renamed to this path.
-    pub(super) fn moved(&self, handle: Handle, path: &[u8]) {
-        let ask = |path: &[u8]| self.handle_at(path);
-        self.places.moved(handle, path, ask);
-        let place = self.table.place(handle);
-        if place.is_some_and(|place| place.path() != path)
-            && ask(path) == Some(handle)
-            && let Some(place) = self.places.of(path, ask)
-        {
-            self.table.moved(handle, place);
-        }
-    }
-
-    /// The file at a path below the root. A path may come from a note, and its folders be links by
-    /// now, which are not followed.
-    fn handle_at(&self, path: &[u8]) -> Option<Handle> {
-        let found = self.open_below(&self.root.path, path).ok()?;
-        let stat = sys::stat(&found).ok()?;
-        self.is_ours(&stat).then(|| handle_of(&stat))
-    }
-
     /// The place of a file, if the file can be found there.
     fn place_of(&self, known: &Known) -> Option<Place> {
         let ask = |path: &[u8]| self.handle_at(path);
-        let path = self.path_of(known).filter(|path| !path.is_empty());
+        let path = self.path_of(&known.path).filter(|path| !path.is_empty());
         let path = path.filter(|path| !known.is_open() || ask(path) == Some(known.handle));
         if let Some(place) = path.and_then(|path| self.places.of(&path, ask)) {
             return Some(place);
@@ -317,60 +281,6 @@ impl Export {
         })
     }
 
-    fn reach_place(&self, handle: Handle, place: &Place) -> Done<Option<OwnedFd>> {
-        let found = self.file_at(handle, &self.root.path, &place.path())?;
-        if found.is_some() {
-            return Ok(found);
-        }
-        let name = super::orphans::hidden_name(handle);
-        let hidden = self.file_at(handle, self.opens.orphans(), name.as_bytes())?;
-        if hidden.is_some() {
-            return Ok(hidden);
-        }
-        if let Some(path) = self.opens.moved_to(handle)
-            && let Some(found) = self.file_at(handle, &self.root.path, &path)?
-        {
-            return Ok(Some(found));
-        }
-        let (mut at, mut below) = (place.dir.clone(), place.name.to_vec());
-        for _ in 0..DEPTH_MAX {
-            let Some(dir) = at else { break };
-            if let Some(found) = self.file_in(handle, &dir, &below)? {
-                return Ok(Some(found));
-            }
-            let Named { name, parent } = dir.named();
-            below = [&name, b"/".as_slice(), &below].concat();
-            at = parent;
-        }
-        Ok(None)
-    }
-
-    /// The file at a path below a directory that is somewhere else by now.
-    fn file_in(&self, handle: Handle, dir: &Dir, below: &[u8]) -> Done<Option<OwnedFd>> {
-        if let Some(known) = self.table.find(dir.handle) {
-            return self.file_at(handle, &known.path, below);
-        }
-        let Some(path) = self.opens.moved_to(dir.handle) else {
-            return Ok(None);
-        };
-        match self.file_at(dir.handle, &self.root.path, &path)? {
-            Some(dir) => self.file_at(handle, &dir, below),
-            None => Ok(None),
-        }
-    }
-
-    /// The file at a path, if it is that one.
-    fn file_at(&self, handle: Handle, dir: impl AsFd, path: &[u8]) -> Done<Option<OwnedFd>> {
-        match self.open_below(dir, path) {
-            Ok(fd) => {
-                let stat = sys::stat(&fd).map_err(no)?;
-                Ok((handle_of(&stat) == handle).then_some(fd))
-            }
-            Err(Access::Errno(errno)) if ELSEWHERE.contains(&i32::from(errno.0)) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     fn tell_full(&self) {
         let mut told = lock(&self.told_full);
         if told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
@@ -426,16 +336,6 @@ const ENFILE: Errno = Errno(23);
 
 /// A table with fewer descriptors keeps the place of every file.
 const SMALL: usize = 512;
-
-/// What says that a file is not where it was.
-const ELSEWHERE: [i32; 6] = [
-    libc::ENOENT,
-    libc::ENOTDIR,
-    libc::ESTALE,
-    libc::ELOOP,
-    libc::EXDEV,
-    libc::ENAMETOOLONG,
-];
 
 fn close_data(known: &Known) -> bool {
     // Descriptors are closed outside the lock.

@@ -12,7 +12,36 @@ use tidegate_wire::Handle;
 const SWEEP_MIN: usize = 256;
 
 /// The most directories above one another; deeper ones are not made (`WALK_MAX`).
-pub(super) const DEPTH_MAX: usize = 4096;
+const DEPTH_MAX: usize = 4096;
+
+/// The most directories of a trail, each of which takes room in a note.
+pub(super) const TRAIL_MAX: usize = 128;
+
+/// Where a file or directory was put.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Trail {
+    /// The path below the root.
+    pub(super) path: Vec<u8>,
+    /// The directories on it, the nearest last. Those near the root may be missing.
+    pub(super) dirs: Vec<Handle>,
+}
+
+impl Trail {
+    /// Whether both lead to one name in one directory.
+    pub(super) fn is_of(&self, other: &Trail) -> bool {
+        self.path == other.path && self.dirs.last() == other.dirs.last()
+    }
+
+    /// Goes up to the directory that the file is in. Returns that directory and the name in it;
+    /// None if that is the root, or not known.
+    pub(super) fn up(&mut self) -> Option<(Handle, Vec<u8>)> {
+        let slash = self.path.iter().rposition(|byte| *byte == b'/')?;
+        let dir = self.dirs.pop()?;
+        let name = self.path.split_off(slash + 1);
+        self.path.truncate(slash);
+        Some((dir, name))
+    }
+}
 
 /// A directory below the root.
 #[derive(Debug)]
@@ -56,10 +85,9 @@ impl Dir {
         crate::lock::lock(&self.named).clone()
     }
 
-    /// The path below the root.
-    fn path(&self) -> Vec<u8> {
+    fn trail(&self) -> Trail {
         let Named { name, parent } = self.named();
-        Place { dir: parent, name }.path()
+        Place { dir: parent, name }.trail()
     }
 
     /// Those above it, the nearest first.
@@ -72,13 +100,21 @@ impl Dir {
 impl Place {
     /// The path below the root.
     pub(super) fn path(&self) -> Vec<u8> {
-        let mut names = vec![self.name.clone()];
-        if let Some(dir) = &self.dir {
+        self.trail().path
+    }
+
+    /// The same with the directories on it.
+    pub(super) fn trail(&self) -> Trail {
+        let (mut names, mut dirs) = (vec![self.name.clone()], Vec::new());
+        let nearest = self.dir.iter().cloned();
+        for dir in nearest.chain(self.dir.iter().flat_map(|dir| dir.above())) {
             names.push(dir.named().name);
-            names.extend(dir.above().map(|dir| dir.named().name));
+            dirs.push(dir.handle);
         }
         names.reverse();
-        names.join(&b'/')
+        dirs.reverse();
+        let path = names.join(&b'/');
+        Trail { path, dirs }
     }
 }
 
@@ -108,20 +144,42 @@ impl Places {
         self.lock().remembered(handle).is_some()
     }
 
-    /// Notes that a directory was renamed to this path, if a place needs it and it is there.
-    pub(super) fn moved(&self, handle: Handle, path: &[u8], ask: impl Fn(&[u8]) -> Option<Handle>) {
-        if self.has(handle) && ask(path) == Some(handle) {
-            let _ = self.directory(path, ask);
+    /// Where a directory is that a place has above it.
+    pub(super) fn trail_of(&self, handle: Handle) -> Option<Trail> {
+        let dir = self.lock().remembered(handle);
+        dir.map(|dir| dir.trail())
+    }
+
+    /// Notes that a directory was renamed to this path, if a place needs it. False if it is not
+    /// there.
+    pub(super) fn moved(
+        &self,
+        handle: Handle,
+        path: &[u8],
+        ask: impl Fn(&[u8]) -> Option<Handle>,
+    ) -> bool {
+        if !self.has(handle) {
+            return true;
         }
+        // What is remembered may be of other directories that had these names.
+        ask(path) == Some(handle) && self.put_all(handle, path, ask).is_some()
     }
 
     fn directory(&self, path: &[u8], ask: impl Fn(&[u8]) -> Option<Handle>) -> Option<Arc<Dir>> {
         let handle = ask(path)?;
         let remembered = self.lock().remembered(handle);
-        let is_there = |dir: &Arc<Dir>| dir.path() == path;
-        if let Some(dir) = remembered.filter(is_there) {
-            return Some(dir);
-        }
+        let is_there = |dir: &Arc<Dir>| dir.trail().path == path;
+        let remembered = remembered.filter(is_there);
+        remembered.or_else(|| self.put_all(handle, path, ask))
+    }
+
+    /// Notes where this directory and all above it are.
+    fn put_all(
+        &self,
+        handle: Handle,
+        path: &[u8],
+        ask: impl Fn(&[u8]) -> Option<Handle>,
+    ) -> Option<Arc<Dir>> {
         let mut at = None;
         let mut begin = 0;
         while begin < path.len() {

@@ -20,10 +20,8 @@ impl PosixFiles {
             Ok(attr) => return Ok(attr),
             Err(refused) => refused,
         };
-        let elsewhere = || {
-            let to = self.export.opens.moved_to(handle)?;
-            self.walk(Some(caller), handle, &to).ok()
-        };
+        let to = self.export.renamed_to(handle)?;
+        let elsewhere = || self.walk(Some(caller), handle, &to?).ok();
         // A file without names has no directories. Its owner may have it open.
         let own = || {
             let hidden = self.reach_hidden(handle)?;
@@ -35,7 +33,7 @@ impl PosixFiles {
 
     fn find_as(&self, caller: &Caller, handle: Handle) -> Done<Attr> {
         let known = self.export.known(handle)?;
-        let path = self.export.path_of(&known).ok_or(Errno::ESTALE)?;
+        let path = self.export.path_of(&known.path).ok_or(Errno::ESTALE)?;
         if path.len() >= PATH_MAX {
             return Err(Errno::ENAMETOOLONG.into());
         }

@@ -200,7 +200,13 @@ fn a_note_leads_nowhere_that_a_path_does_not() {
         secret.inode, secret.birth
     ));
     let beside = outside.path().file_name().expect("name").to_string_lossy();
-    for to in [format!("../{beside}/secret"), ".tidegate/opens".to_owned()] {
+    std::os::unix::fs::symlink(outside.path(), rig.path("link")).expect("symlink");
+    for to in [
+        &format!("../{beside}/secret"),
+        ".tidegate/opens",
+        "link/secret",
+    ] {
+        let to = format!("0/{to}");
         std::os::unix::fs::symlink(to, &note).expect("symlink");
         assert_eq!(rig.files.resolve_path(secret, b"x"), Err(errno(116)));
         std::fs::remove_file(&note).expect("remove");

@@ -30,7 +30,7 @@ fn without_locks_a_name_taken_elsewhere_leaves_the_file_until_the_holder_sweeps(
         other.unlink(None, root, name.as_bytes()).expect("unlink");
     }
     assert_eq!(rig.orphans(), 2, "the other one cannot tell which is open");
-    rig.files.sweep_apart().expect("sweep");
+    rig.files.sweep_apart(&mut || true).expect("sweep");
     assert_eq!(rig.orphans(), 1);
     rig.files.write_at(file, 0, b"kept").expect("write");
     rig.files.closed(file).expect("close");
@@ -60,25 +60,25 @@ fn without_locks_only_a_settled_holder_sweeps_and_not_a_file_that_still_has_its_
     rig.files.link(None, file, rig.root, b"more").expect("link");
     other.unlink(None, root, b"file").expect("unlink");
     (0..LAYOUT.seats).for_each(|seat| rig.files.seat_lost(seat));
-    rig.files.sweep_apart().expect("sweep");
+    rig.files.sweep_apart(&mut || true).expect("sweep");
     assert_eq!(rig.orphans(), 1, "a seat that is lost is not swept");
     (0..LAYOUT.seats).for_each(|seat| rig.files.seat_settled(seat));
-    rig.files.sweep_apart().expect("sweep");
+    rig.files.sweep_apart(&mut || true).expect("sweep");
     assert_eq!(
         rig.orphans(),
         1,
         "somebody may be about to take its name away"
     );
     fence.opens_until(Time(0));
-    rig.files.sweep_apart().expect("sweep");
+    rig.files.sweep_apart(&mut || true).expect("sweep");
     assert_eq!(
         rig.orphans(),
         1,
         "its lease has run out, and it does not know yet"
     );
     fence.opens_until(Time(u64::MAX));
-    rig.files.sweep_apart().expect("sweep");
-    rig.files.sweep_apart().expect("sweep");
+    rig.files.sweep_apart(&mut || true).expect("sweep");
+    rig.files.sweep_apart(&mut || true).expect("sweep");
     assert_eq!(rig.orphans(), 0);
     assert_eq!(rig.lookup("more").expect("it has that name").nlink, 1);
 }
@@ -98,8 +98,37 @@ fn without_locks_a_note_of_a_rename_goes_with_the_sweep() {
         )
         .expect("rename");
     assert_eq!(notes(&rig).expect("folder"), 1);
-    rig.files.sweep_apart().expect("sweep");
+    rig.files.sweep_apart(&mut || true).expect("sweep");
     assert_eq!(notes(&rig).expect("folder"), 0);
+}
+
+/// Each look at a note may be a trip to a server.
+#[test]
+fn a_sweep_looks_at_each_note_for_one_seat_only() {
+    let (mut rig, mut other, _fence) = apart();
+    let root = rig.root;
+    let mut opened = 0;
+    for number in 0..40 {
+        let (from, to) = (format!("f{number}"), format!("g{number}"));
+        let file = rig.create(&from);
+        if number % 2 == 0 {
+            rig.files.opened(None, file, true, true).expect("open");
+            opened += 1;
+        }
+        let (from, to) = ((root, from.as_bytes()), (root, to.as_bytes()));
+        let renamed = other.rename(None, from, to, RenameMode::Replace);
+        renamed.expect("rename");
+    }
+    let notes = || {
+        let notes = std::fs::read_dir(rig.path(".tidegate/moved"));
+        notes.expect("folder").count()
+    };
+    assert!(rig.files.sweep_apart(&mut || false).is_ok());
+    assert_eq!(notes(), 40, "it ends where it is told to");
+    let (swept, asked) = super::sys::asked(|| rig.files.sweep_apart(&mut || true));
+    swept.expect("sweep");
+    assert_eq!(notes(), opened);
+    assert!(asked <= 2 * 40, "asked {asked} times for 40 notes");
 }
 
 #[test]
@@ -343,13 +372,13 @@ fn with_many_open_files_none_is_locked_and_the_holder_sweeps_what_others_keep() 
     rig.files.unlink(None, rig.root, b"near").expect("unlink");
     rig.files.unlink(None, rig.root, b"f1098").expect("unlink");
     assert_eq!(rig.orphans(), 3, "the holder can");
-    rig.files.sweep_apart().expect("sweep");
+    rig.files.sweep_apart(&mut || true).expect("sweep");
     assert_eq!(rig.orphans(), 2);
     assert_eq!(rig.files.attr(files[1099]).expect("open").nlink, 0);
     for file in &files[..1000] {
         rig.files.closed(*file).expect("close");
     }
-    rig.files.sweep_apart().expect("sweep");
+    rig.files.sweep_apart(&mut || true).expect("sweep");
     rig.create("late");
     for name in ["late", "f1097"] {
         other.unlink(None, root, name.as_bytes()).expect("unlink");

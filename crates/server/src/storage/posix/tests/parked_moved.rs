@@ -73,7 +73,7 @@ fn what_others_rename_is_found_when_their_notes_are_gone() {
     let (mut rig, files) = crowded("parked-others-move", 40);
     forget_directories(&mut rig);
     let mut other = Other::of(&rig);
-    let learn = |rig: &Rig| assert!(rig.files.learn_of_moves().is_ok());
+    let learn = |rig: &Rig| assert!(rig.files.learn_of_moves(&mut || true).is_ok());
     // In one tick of the clock, and after what was read before.
     for round in 0..3 {
         learn(&rig);
@@ -108,7 +108,7 @@ fn what_is_remembered_of_directories_is_of_those_that_are_there() {
     other.rename("dir", "before", Replace);
     std::fs::create_dir(rig.path("dir")).expect("room");
     other.rename("before/sub", "dir/sub", Replace);
-    assert!(rig.files.learn_of_moves().is_ok());
+    assert!(rig.files.learn_of_moves(&mut || true).is_ok());
     let dir = rig.lookup("dir").expect("there").handle;
     let sub = rig.files.lookup(None, dir, b"sub").expect("there").handle;
     let file = rig
@@ -126,4 +126,118 @@ fn what_is_remembered_of_directories_is_of_those_that_are_there() {
     other.rename("dir", "after", Replace);
     forget_directories(&mut rig);
     reads(&mut rig, &files);
+}
+
+/// Between two looks at the notes, files and directories are renamed by turns.
+fn rename_by_turns(other: &mut Other) {
+    other.rename("dir/sub/f0", "a/b/f0", Replace);
+    // Through directories above which this forwarder knows no open file.
+    other.rename("a/b", "b", Replace);
+    other.rename("b", "dir/sub/b", Replace);
+    other.rename("dir/sub/f1", "dir/sub/g1", Replace);
+    other.rename("dir", "a/dir", Replace);
+    other.rename("a/dir/sub", "sub", Replace);
+    other.rename("a", "sub/a", Replace);
+}
+
+#[test]
+fn a_file_is_found_though_directories_on_its_new_path_are_renamed() {
+    for notes_stay in [true, false] {
+        let (mut rig, files) = crowded("parked-by-turns", 40);
+        std::fs::create_dir_all(rig.path("a/b")).expect("room");
+        forget_directories(&mut rig);
+        rename_by_turns(&mut Other::of(&rig));
+        for (number, file) in files.iter().enumerate().take(2) {
+            let mut third = rig.other_forwarder();
+            let reached = third.resolve_path(*file, b"no/where");
+            assert_eq!(reached.map(|it| it.handle), Ok(*file), "{number}");
+        }
+        if !notes_stay {
+            assert!(rig.files.learn_of_moves(&mut || true).is_ok());
+            remove_notes(&rig);
+        }
+        forget_directories(&mut rig);
+        reads(&mut rig, &files);
+    }
+}
+
+/// A directory has the name of another one that was renamed, and a file is put there.
+#[test]
+fn a_path_that_stays_the_same_may_be_another_one() {
+    let (mut rig, files) = crowded("parked-same-path", 2);
+    forget_directories(&mut rig);
+    let mut other = Other::of(&rig);
+    other.rename("dir/sub/f0", "f0", Replace);
+    other.rename("dir", "before", Replace);
+    std::fs::create_dir_all(rig.path("dir/sub")).expect("room");
+    other.rename("f0", "dir/sub/f0", Replace);
+    assert!(rig.files.learn_of_moves(&mut || true).is_ok());
+    remove_notes(&rig);
+    forget_directories(&mut rig);
+    reads(&mut rig, &files);
+}
+
+#[test]
+fn what_is_not_found_at_once_is_looked_for_again() {
+    let (mut rig, files) = crowded("parked-again-and-again", 2);
+    forget_directories(&mut rig);
+    Other::of(&rig).rename("dir/sub/f0", "here", Replace);
+    std::fs::rename(rig.path("here"), rig.path("away")).expect("there");
+    for _ in 0..3 {
+        assert!(rig.files.learn_of_moves(&mut || true).is_ok());
+    }
+    remove_notes(&rig);
+    std::fs::rename(rig.path("away"), rig.path("here")).expect("there");
+    assert!(rig.files.learn_of_moves(&mut || true).is_ok());
+    forget_directories(&mut rig);
+    reads(&mut rig, &files);
+}
+
+#[test]
+fn notes_that_were_not_all_read_are_read_again() {
+    let (mut rig, files) = crowded("parked-half-read", 2);
+    forget_directories(&mut rig);
+    Other::of(&rig).rename("dir/sub/f0", "here", Replace);
+    for _ in 0..3 {
+        assert!(rig.files.learn_of_moves(&mut || false).is_ok());
+    }
+    assert!(rig.files.learn_of_moves(&mut || true).is_ok());
+    remove_notes(&rig);
+    forget_directories(&mut rig);
+    reads(&mut rig, &files);
+}
+
+/// What a forwarder finds by a note it finds without following a link, by whatever names the link
+/// leads to the very file.
+#[test]
+fn a_note_and_a_place_lead_through_no_link() {
+    let (mut rig, files) = crowded("parked-link", 2);
+    forget_directories(&mut rig);
+    assert_eq!(parked(&rig), 2);
+    let outside = Scratch::new("parked-link-outside");
+    for (number, dir) in ["dir/sub", "elsewhere"].into_iter().enumerate() {
+        let file = format!("f{number}");
+        std::fs::hard_link(rig.path("dir/sub").join(&file), outside.path().join(&file))
+            .expect("one file system");
+        if number == 1 {
+            Other::of(&rig).rename("dir/sub/f1", "f1", Replace);
+            std::fs::create_dir(rig.path("in")).expect("room");
+            Other::of(&rig).rename("f1", "in/f1", Replace);
+            std::fs::remove_file(rig.path("in/f1")).expect("there");
+            std::fs::remove_dir(rig.path("in")).expect("empty");
+            std::os::unix::fs::symlink(outside.path(), rig.path("in")).expect("room");
+        } else {
+            std::fs::remove_file(rig.path(dir).join(&file)).expect("there");
+        }
+    }
+    std::fs::remove_dir(rig.path("dir/sub")).expect("empty");
+    std::os::unix::fs::symlink(outside.path(), rig.path("dir/sub")).expect("room");
+    assert!(rig.files.learn_of_moves(&mut || true).is_ok());
+    for (file, path) in files.iter().zip(["dir/sub/f0", "in/f1"]) {
+        assert!(rig.path(path).exists(), "the link leads there");
+        let mut third = rig.other_forwarder();
+        assert_eq!(third.resolve_path(*file, path.as_bytes()), Err(errno(40)));
+        let read = rig.files.read_at(*file, 0, 100);
+        assert_eq!(read, Err(Access::UnknownHandle), "{path}");
+    }
 }
