@@ -29,7 +29,7 @@ impl Disk {
 
     pub(crate) fn serve(&mut self, start_ns: u64, accesses: &[Access]) -> u64 {
         let command_ns = self.mechanism.geometry.options.command_us * 1000;
-        let mut now_ns = start_ns.max(self.free_ns) + command_ns;
+        let mut now_ns = start_ns.max(self.free_ns).saturating_add(command_ns);
         for access in accesses {
             let access = self.mechanism.on_disk(access);
             now_ns = self.mechanism.make(&mut self.arm, now_ns, &access);

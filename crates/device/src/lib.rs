@@ -58,6 +58,9 @@ pub struct Device {
     depth: u32,
 }
 
+/// Number of a call that is alone.
+const ALONE: u64 = u64::MAX;
+
 enum Model {
     Disk(Disk),
     Queued(Box<QueuedDisk>),
@@ -70,7 +73,7 @@ impl Device {
     pub fn new(options: &DeviceOptions) -> Result<Device, OptionsError> {
         options.check()?;
         let model = match &options.model {
-            options::Model::Disk(disk) if disk.queue == 1 && disk.write_cache_bytes == 0 => {
+            options::Model::Disk(disk) if disk.is_plain() => {
                 Model::Disk(Disk::new(disk, options.capacity_bytes()))
             }
             options::Model::Disk(disk) => {
@@ -134,14 +137,23 @@ impl Device {
     /// Performs one call that begins at `start_ns`, with no other beside it, and returns when it
     /// ends.
     pub fn serve(&mut self, start_ns: u64, accesses: &[Access]) -> u64 {
-        if let Some(end_ns) = self.submit(start_ns, u64::MAX, accesses) {
-            return end_ns;
-        }
+        let end_ns = self.submit(start_ns, ALONE, accesses);
+        end_ns.unwrap_or_else(|| self.wait())
+    }
+
+    /// When all that was written is durable, with no call beside it.
+    pub fn flushed(&mut self, start_ns: u64) -> u64 {
+        let end_ns = self.flush(start_ns, ALONE);
+        end_ns.unwrap_or_else(|| self.wait())
+    }
+
+    /// Lets the device work until the call that is alone ends.
+    fn wait(&mut self) -> u64 {
         let mut ended = Vec::new();
         loop {
             let next_ns = self.next_ns().expect("a call is left");
             self.advance(next_ns, &mut ended);
-            if let Some((_, end_ns)) = ended.iter().find(|(call, _)| *call == u64::MAX) {
+            if let Some((_, end_ns)) = ended.iter().find(|(call, _)| *call == ALONE) {
                 return *end_ns;
             }
         }

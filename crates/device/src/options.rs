@@ -283,6 +283,13 @@ impl DeviceOptions {
     }
 }
 
+impl DiskOptions {
+    /// Whether the disk does nothing but one call after the other.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.queue == 1 && self.segments == 1 && self.write_cache_bytes == 0
+    }
+}
+
 fn hdd_7200() -> DiskOptions {
     DiskOptions {
         rpm: 7200,
@@ -384,6 +391,43 @@ mod tests {
         for name in PRESETS {
             let options = DeviceOptions::preset(name).unwrap();
             assert_eq!(Device::new(&options).unwrap().depth(), 1, "{name}");
+        }
+    }
+
+    /// Two numbers at a time at an end of their range: the device is refused, or serves.
+    #[test]
+    fn a_device_works_at_the_corners_of_its_options() {
+        let accesses = [(0, 0), (4096, 4096), (u64::MAX - 9, u64::MAX)];
+        let accesses =
+            accesses.map(|(address, len)| [true, false].map(|write| (address, len, write)));
+        for name in PRESETS {
+            let preset = DeviceOptions::preset(name).unwrap();
+            let numbers = preset.numbers();
+            let corners: Vec<(&str, u64)> = numbers
+                .iter()
+                .flat_map(|it| [(it.name, it.min), (it.name, it.max)])
+                .collect();
+            for (one, other) in corners
+                .iter()
+                .flat_map(|a| corners.iter().map(move |b| (a, b)))
+            {
+                let mut options = preset.clone();
+                options.set(one.0, one.1).unwrap();
+                options.set(other.0, other.1).unwrap();
+                let Ok(mut device) = Device::new(&options) else {
+                    continue;
+                };
+                let mut now_ns = 0;
+                for (address, len, write) in accesses.iter().flatten().copied() {
+                    let access = crate::Access {
+                        address,
+                        len,
+                        write,
+                    };
+                    now_ns = device.serve(now_ns, &[access]).min(1 << 60);
+                }
+                device.flushed(now_ns);
+            }
         }
     }
 

@@ -32,10 +32,6 @@ impl Cache {
         self.bytes + self.writing_bytes
     }
 
-    pub(super) fn is_clean(&self) -> bool {
-        self.dirty.is_empty()
-    }
-
     /// Number of the last write.
     pub(super) fn last(&self) -> u64 {
         self.writes
@@ -58,18 +54,19 @@ impl Cache {
         true
     }
 
-    /// Takes a write. What it overwrites need not be written any more.
+    /// Takes a write. What it overwrites need not be written any more; but the platters have
+    /// neither until the new bytes are there.
     pub(super) fn take(&mut self, start: u64, end: u64) {
         if start == end {
             return;
         }
         self.writes += 1;
-        self.cut(start, end);
+        let overwritten = self.cut(start, end);
         self.bytes += end - start;
         let mut extent = Extent {
             start,
             end,
-            oldest: self.writes,
+            oldest: overwritten.unwrap_or(self.writes),
         };
         if let Some((&before, &(its_end, oldest))) = self.dirty.range(..start).next_back()
             && its_end == start
@@ -77,13 +74,13 @@ impl Cache {
         {
             self.dirty.remove(&before);
             extent.start = before;
-            extent.oldest = oldest;
+            extent.oldest = extent.oldest.min(oldest);
         }
         self.dirty.insert(extent.start, (extent.end, extent.oldest));
     }
 
-    /// Takes these bytes out of all extents.
-    fn cut(&mut self, start: u64, end: u64) {
+    /// Takes these bytes out of all extents; returns the oldest write that these had.
+    fn cut(&mut self, start: u64, end: u64) -> Option<u64> {
         let over: Vec<(u64, (u64, u64))> = self
             .dirty
             .range(..end)
@@ -91,6 +88,7 @@ impl Cache {
             .take_while(|(_, (its_end, _))| *its_end > start)
             .map(|(its_start, rest)| (*its_start, *rest))
             .collect();
+        let oldest = over.iter().map(|(_, (_, oldest))| *oldest).min();
         for (its_start, (its_end, oldest)) in over {
             self.dirty.remove(&its_start);
             self.bytes -= its_end.min(end) - its_start.max(start);
@@ -101,6 +99,7 @@ impl Cache {
                 self.dirty.insert(end, (its_end, oldest));
             }
         }
+        oldest
     }
 
     /// The extents that begin next to an address, at most `count` on either side, without those
@@ -180,5 +179,13 @@ mod tests {
         assert!(!cache.has_of(mark));
         cache.written(extent);
         assert_eq!(cache.bytes(), 10);
+        // What is written again is the new bytes, and waited for as the old ones were.
+        let mark = cache.last();
+        cache.take((1 << 30) + 5, (1 << 30) + 10);
+        let near = cache.near(0, 8, mark);
+        assert_eq!(
+            (near.len(), near[0].end - near[0].start, cache.bytes()),
+            (1, 10, 10)
+        );
     }
 }

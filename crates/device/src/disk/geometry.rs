@@ -43,7 +43,8 @@ impl Geometry {
         let all = self.cylinders;
         let line_ns = |distance: u64| {
             let slope_ns = (max_ns - third_ns) * 3 / 2;
-            (third_ns + slope_ns * distance / all).saturating_sub(slope_ns / 3)
+            let rise_ns = u128::from(slope_ns) * u128::from(distance) / u128::from(all);
+            (third_ns + rise_ns as u64).saturating_sub(slope_ns / 3)
         };
         let knee = all / 5;
         if distance >= knee {
@@ -51,8 +52,9 @@ impl Geometry {
         }
         let rise_ns = line_ns(knee).saturating_sub(min_ns);
         // Scaled by 2^20 before the root, so that the root keeps ten bits behind the point.
-        let part = ((distance - 1) << 20).isqrt();
-        min_ns + rise_ns * part / (knee << 20).isqrt()
+        let root = |distance: u64| (u128::from(distance) << 20).isqrt();
+        let part = u128::from(rise_ns) * root(distance - 1) / root(knee).max(1);
+        min_ns + part as u64
     }
 
     /// The time in which the bytes from `from` to `to` pass under the heads of a stream.
@@ -60,8 +62,8 @@ impl Geometry {
         let track_bytes = self.options.track_bytes;
         let crossings = (to - 1).max(from) / track_bytes - from / track_bytes;
         let turn_ns = u128::from(to - from) * u128::from(self.rotation_ns);
-        let turn_ns = (turn_ns / u128::from(track_bytes)) as u64;
-        turn_ns + crossings * self.skew_ns()
+        let turn_ns = u64::try_from(turn_ns / u128::from(track_bytes)).unwrap_or(u64::MAX);
+        turn_ns.saturating_add(crossings.saturating_mul(self.skew_ns()))
     }
 
     /// The angle at which a byte passes the head, in nanoseconds of rotation.

@@ -90,17 +90,20 @@ impl Mechanism {
         if stream.write || address < stream.start || address >= buffered_max.max(stream.end + 1) {
             return self.seek_and_pass(arm, now_ns, address, len, false);
         }
-        let carried_ns = now_ns + transfer_ns(len, self.geometry.options.interface_mb_s);
+        let carry_ns = transfer_ns(len, self.geometry.options.interface_mb_s);
+        let carried_ns = now_ns.saturating_add(carry_ns);
         if end <= stream.end {
             return carried_ns;
         }
-        let full_ns = stream.end_ns + self.geometry.pass_ns(stream.end, buffered_max);
+        let fill_ns = self.geometry.pass_ns(stream.end, buffered_max);
+        let full_ns = stream.end_ns.saturating_add(fill_ns);
         if end > buffered_max && full_ns < now_ns {
             // The buffer was full and the head went on without reading: the rest needs a turn.
             let rest = buffered_max.max(address);
             return self.seek_and_pass(arm, now_ns, rest, end - rest, false);
         }
-        let passed_ns = stream.end_ns + self.geometry.pass_ns(stream.end, end);
+        let pass_ns = self.geometry.pass_ns(stream.end, end);
+        let passed_ns = stream.end_ns.saturating_add(pass_ns);
         arm.cylinder = self.geometry.cylinder_of(end - 1);
         arm.stream.end = end;
         arm.stream.end_ns = passed_ns;
@@ -116,7 +119,8 @@ impl Mechanism {
         if stream.write && address == stream.end && address > 0 && gap_ns <= gap_ns_max {
             // The host keeps a sequential stream going: queued commands let the drive write on
             // without losing a turn between them. The gap itself stays lost.
-            let end_ns = now_ns + self.geometry.pass_ns(address, address + len);
+            let pass_ns = self.geometry.pass_ns(address, address + len);
+            let end_ns = now_ns.saturating_add(pass_ns);
             arm.cylinder = self.geometry.cylinder_of(address + len - 1);
             arm.stream.end = address + len;
             arm.stream.end_ns = end_ns;
@@ -136,11 +140,13 @@ impl Mechanism {
     ) -> u64 {
         let end = address + len;
         let geometry = &self.geometry;
-        let there_ns = now_ns + geometry.seek_ns(arm.cylinder, geometry.cylinder_of(address));
-        let angle_ns = (there_ns + self.start_angle_ns) % geometry.rotation_ns;
+        let seek_ns = geometry.seek_ns(arm.cylinder, geometry.cylinder_of(address));
+        let there_ns = now_ns.saturating_add(seek_ns);
+        let angle_ns = there_ns.saturating_add(self.start_angle_ns) % geometry.rotation_ns;
         let wanted_ns = geometry.angle_ns(address);
         let wait_ns = (wanted_ns + geometry.rotation_ns - angle_ns) % geometry.rotation_ns;
-        let end_ns = there_ns + wait_ns + geometry.pass_ns(address, end);
+        let pass_ns = geometry.pass_ns(address, end);
+        let end_ns = there_ns.saturating_add(wait_ns).saturating_add(pass_ns);
         arm.cylinder = geometry.cylinder_of(end - 1);
         arm.stream = Stream {
             start: address,

@@ -4,8 +4,9 @@
 //! Of the commands in its queue the arm serves the one that it reaches first, seek and rotation
 //! together; the oldest first once it has waited for too long. A read whose bytes are in the buffer
 //! or in the write cache does not need the arm. A write has ended when the cache has it; the arm
-//! writes what the cache has when no read waits, when the cache is nearly full, and when a flush
-//! asks for it. A write that finds no room in the cache waits for it.
+//! writes what the cache has when no read waits, and when the cache is nearly full. A write that
+//! finds no room in the cache waits for it. While a flush waits, the arm does nothing but write
+//! what the flush waits for: so it is with ATA's command, which is not queued.
 //!
 //! When a command ends is known when the arm begins it, so a call's end is an event: after
 //! [`QueuedDisk::submit`] the caller asks [`QueuedDisk::next_ns`] when to call
@@ -84,7 +85,8 @@ impl QueuedDisk {
         self.work_until(now_ns);
         let left = accesses.len();
         if left == 0 {
-            self.ending.insert((now_ns + self.command_ns(), call));
+            let ends_ns = now_ns.saturating_add(self.command_ns());
+            self.ending.insert((ends_ns, call));
             return;
         }
         self.calls.insert(call, Call { left, ends_ns: 0 });
@@ -211,10 +213,12 @@ impl QueuedDisk {
 
     /// When the interface has carried a command's bytes that wait for nothing else.
     fn carry(&mut self, now_ns: u64, command: &Command) -> u64 {
-        let begins_ns = now_ns.max(command.since_ns + self.command_ns());
+        let begins_ns = now_ns.max(self.taken_ns(command));
         let rate_mb_s = self.mechanism.geometry.options.interface_mb_s;
-        let ends_ns =
-            begins_ns.max(self.interface_free_ns) + transfer_ns(command.access.len, rate_mb_s);
+        let carry_ns = transfer_ns(command.access.len, rate_mb_s);
+        let ends_ns = begins_ns
+            .max(self.interface_free_ns)
+            .saturating_add(carry_ns);
         self.interface_free_ns = ends_ns;
         ends_ns
     }
@@ -247,7 +251,7 @@ impl QueuedDisk {
         self.flushes.retain(|(call, last)| {
             let waits = writing <= *last || cache.has_of(*last);
             if !waits {
-                ending.insert((now_ns + command_ns, *call));
+                ending.insert((now_ns.saturating_add(command_ns), *call));
             }
             waits
         });
@@ -255,51 +259,72 @@ impl QueuedDisk {
 
     /// What the arm does next: what it reaches first.
     fn choose(&mut self, now_ns: u64) -> Option<(u64, Work)> {
+        if let Some(last) = self.flushes.iter().map(|(_, last)| *last).min() {
+            let first = self.nearest(now_ns, last, None);
+            if first.is_some() {
+                return self.begin(now_ns, first);
+            }
+        }
         let age_ns = self.mechanism.geometry.options.queue_age_us * 1000;
+        let is_old = |command: &Command| now_ns.saturating_sub(command.since_ns) > age_ns;
         let mut best: Option<(u64, Work)> = None;
-        // Writes that wait for room in the cache do not wait for the arm.
-        let waiting = |command: &&Command| !command.access.write || !self.caches(command);
-        for command in self.queue.iter().filter(waiting) {
+        // The queue is in order of arrival.
+        for command in &self.queue {
+            if self.waits_for_room(command) {
+                if is_old(command) {
+                    best = self.nearest(now_ns, u64::MAX, None);
+                    return self.begin(now_ns, best);
+                }
+                continue;
+            }
             let reached_ns = self.reached_ns(now_ns, &command.access);
+            if is_old(command) {
+                best = Some((reached_ns, Work::Command(*command)));
+                return self.begin(now_ns, best);
+            }
             if best
                 .as_ref()
                 .is_none_or(|(best_ns, _)| reached_ns < *best_ns)
             {
                 best = Some((reached_ns, Work::Command(*command)));
             }
-            // The queue is in order of arrival: the first is the oldest.
-            if now_ns.saturating_sub(command.since_ns) > age_ns {
-                best = Some((reached_ns, Work::Command(*command)));
-                return self.begin(now_ns, best);
-            }
         }
         if best.is_none() || self.must_write() {
-            let last = match self.flushes.iter().map(|(_, last)| *last).min() {
-                Some(last) if self.cache.has_of(last) => last,
-                _ => u64::MAX,
-            };
-            let at = self.arm.stream.end;
-            for extent in self.cache.near(at, EXTENTS_LOOKED_AT, last) {
-                let reached_ns = self.reached_ns(now_ns, &write_of(extent));
-                if best
-                    .as_ref()
-                    .is_none_or(|(best_ns, _)| reached_ns < *best_ns)
-                {
-                    best = Some((reached_ns, Work::Cached(extent)));
-                }
-            }
+            best = self.nearest(now_ns, u64::MAX, best);
         }
         self.begin(now_ns, best)
+    }
+
+    /// Of the cache's extents with a write up to number `last`, the one that the arm reaches first,
+    /// if it is before `best`.
+    fn nearest(
+        &self,
+        now_ns: u64,
+        last: u64,
+        mut best: Option<(u64, Work)>,
+    ) -> Option<(u64, Work)> {
+        let at = self.arm.stream.end;
+        for extent in self.cache.near(at, EXTENTS_LOOKED_AT, last) {
+            let reached_ns = self.reached_ns(now_ns, &write_of(extent));
+            if best
+                .as_ref()
+                .is_none_or(|(best_ns, _)| reached_ns < *best_ns)
+            {
+                best = Some((reached_ns, Work::Cached(extent)));
+            }
+        }
+        best
     }
 
     /// Whether the cache is to be written although reads wait.
     fn must_write(&self) -> bool {
         let max = self.mechanism.geometry.options.write_cache_bytes;
-        let waits_for_room = |command: &Command| command.access.write && self.caches(command);
-        !self.cache.is_clean()
-            && (self.cache.bytes() > max / 4 * 3
-                || !self.flushes.is_empty()
-                || self.queue.iter().any(waits_for_room))
+        self.cache.bytes() > max / 4 * 3 || self.queue.iter().any(|it| self.waits_for_room(it))
+    }
+
+    /// Whether a command of the queue waits for room in the cache, and not for the arm.
+    fn waits_for_room(&self, command: &Command) -> bool {
+        command.access.write && self.caches(command)
     }
 
     /// When the first byte of an access would pass the head.
@@ -316,7 +341,7 @@ impl QueuedDisk {
                 let same = |its: &Command| its.call == command.call && its.access == command.access;
                 let at = self.queue.iter().position(same)?;
                 self.queue.remove(at);
-                let begins_ns = now_ns.max(command.since_ns + self.command_ns());
+                let begins_ns = now_ns.max(self.taken_ns(&command));
                 (begins_ns, command.access, Work::Command(command))
             }
             Work::Cached(extent) => {
@@ -339,6 +364,11 @@ impl QueuedDisk {
         Some((ends_ns, work))
     }
 
+    /// When a command that has just come can begin.
+    fn taken_ns(&self, command: &Command) -> u64 {
+        command.since_ns.saturating_add(self.command_ns())
+    }
+
     fn command_ns(&self) -> u64 {
         self.mechanism.geometry.options.command_us * 1000
     }
@@ -354,220 +384,4 @@ fn write_of(extent: Extent) -> Access {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::{Access, Device, DeviceOptions};
-    use std::collections::VecDeque;
-    use std::vec::Vec;
-
-    fn options() -> DeviceOptions {
-        DeviceOptions::preset("hdd-ncq").unwrap()
-    }
-
-    fn disk(options: &DeviceOptions) -> Device {
-        Device::new(options).unwrap()
-    }
-
-    /// A fixed sequence of numbers that look random.
-    fn random(i: u64) -> u64 {
-        crate::address::mix(i + 1)
-    }
-
-    fn read(address: u64, len: u64) -> Access {
-        Access {
-            address,
-            len,
-            write: false,
-        }
-    }
-
-    fn write(address: u64, len: u64) -> Access {
-        Access {
-            address,
-            len,
-            write: true,
-        }
-    }
-
-    /// Times of `count` calls of one access each, `depth` of them running at any time, and when the
-    /// last one ends, in ns.
-    fn times(
-        device: &mut Device,
-        count: u64,
-        depth: u64,
-        access: impl Fn(u64) -> Access,
-    ) -> (Vec<u64>, u64) {
-        let (mut times, mut ended, mut now_ns) = (Vec::new(), Vec::new(), 0);
-        let mut begun = VecDeque::new();
-        for call in 0..depth.min(count) {
-            begun.push_back(now_ns);
-            assert_eq!(device.submit(now_ns, call, &[access(call)]), None);
-        }
-        while (times.len() as u64) < count {
-            now_ns = device.next_ns().expect("calls are left");
-            device.advance(now_ns, &mut ended);
-            for (call, at) in ended.drain(..) {
-                assert_eq!(at, now_ns);
-                times.push(at - begun[call as usize]);
-                let next = begun.len() as u64;
-                if next < count {
-                    begun.push_back(now_ns);
-                    device.submit(now_ns, next, &[access(next)]);
-                }
-            }
-        }
-        (times, now_ns)
-    }
-
-    #[test]
-    fn random_reads_gain_by_depth_and_none_waits_for_ever() {
-        let rate = |depth| {
-            let (times, end_ns) = times(&mut disk(&options()), 4000, depth, |i| {
-                read(random(i) % 3_900_000_000_000 / 4096 * 4096, 4096)
-            });
-            let longest_ms = times.iter().max().unwrap() / 1_000_000;
-            // The age, and as many as can have got as old.
-            assert!(longest_ms < 1000 + 13 * depth + 30, "{depth}: {longest_ms}");
-            4000 * 1_000_000_000 / end_ns
-        };
-        let rates: Vec<u64> = [1, 4, 8, 32].map(rate).into();
-        assert!((72..84).contains(&rates[0]), "{rates:?}");
-        assert!(
-            rates.windows(2).all(|pair| pair[0] * 110 / 100 < pair[1]),
-            "{rates:?}"
-        );
-        assert!((150..300).contains(&rates[3]), "{rates:?}");
-        // More than the queue has waits in order of arrival.
-        let deeper = rate(64);
-        assert!(
-            deeper.abs_diff(rates[3]) * 20 < rates[3],
-            "{rates:?} {deeper}"
-        );
-    }
-
-    #[test]
-    fn streams_run_at_the_rate_of_the_platters() {
-        let mb_s = |device: &mut Device, access: &dyn Fn(u64) -> Access, depth| {
-            let (_, end_ns) = times(device, 1024, depth, access);
-            1024 * 64 * 1024 * 1000 / end_ns
-        };
-        for depth in [1, 8] {
-            let rate = mb_s(
-                &mut disk(&options()),
-                &|i| read((1 << 35) + i * 65_536, 65_536),
-                depth,
-            );
-            assert!((160..=190).contains(&rate), "{depth}: {rate}");
-        }
-        // Writes of 64 MiB that the cache takes come at the rate of the interface; behind them the
-        // platters decide.
-        let mut device = disk(&options());
-        let rate = mb_s(&mut device, &|i| write((1 << 35) + i * 65_536, 65_536), 1);
-        assert!(rate > 300, "{rate}");
-        let mut small = options();
-        small.set("write_cache_bytes", 2 << 20).unwrap();
-        let rate = mb_s(
-            &mut disk(&small),
-            &|i| write((1 << 35) + i * 65_536, 65_536),
-            4,
-        );
-        assert!((150..=195).contains(&rate), "{rate}");
-    }
-
-    #[test]
-    fn the_buffer_keeps_several_streams() {
-        let alternating = |segments| {
-            let mut options = options();
-            options.set("segments", segments).unwrap();
-            options.set("queue", 32).unwrap();
-            // Eight streams in turns of 64 KiB, with pauses in which the head reads on.
-            let (mut device, mut now_ns) = (disk(&options), 0);
-            for i in 0..512 {
-                let at = (i % 8) * (100 << 30) + i / 8 * 65_536;
-                now_ns = device.serve(now_ns, &[read(at, 65_536)]) + 5_000_000;
-            }
-            now_ns - 512 * 5_000_000
-        };
-        let (one, many) = (alternating(1), alternating(16));
-        assert!(many * 3 < one, "{many} {one}");
-    }
-
-    #[test]
-    fn a_flush_waits_for_what_the_cache_has_and_for_no_later_write() {
-        let mut device = disk(&options());
-        let mut ended = Vec::new();
-        let mut now_ns = 0;
-        for i in 0..100 {
-            let begun_ns = now_ns;
-            now_ns = device.serve(now_ns, &[write(random(i) % (1 << 41), 4096)]);
-            assert!(now_ns - begun_ns < 200_000, "{i}");
-        }
-        assert_eq!(device.flush(now_ns, 7), None);
-        // Later writes keep the cache from ever being empty.
-        let mut later = 1000;
-        let flushed_ns = loop {
-            let next_ns = device.next_ns().expect("the flush is left");
-            device.advance(next_ns, &mut ended);
-            if let Some((_, at)) = ended.iter().find(|(call, _)| *call == 7) {
-                break *at - now_ns;
-            }
-            if later < 1400 {
-                device.submit(next_ns, later, &[write(random(later) % (1 << 41), 4096)]);
-                later += 1;
-            }
-        };
-        // 100 positionings of which the nearest of 32 is taken.
-        assert!(
-            (300_000_000..1_000_000_000).contains(&flushed_ns),
-            "{flushed_ns}"
-        );
-        let mut clean = disk(&options());
-        clean.flush(5, 1);
-        clean.advance(1_000_000, &mut ended);
-        assert_eq!(ended.last(), Some(&(1, 50_005)));
-    }
-
-    #[test]
-    fn reads_pass_the_cache_and_see_what_it_has() {
-        let mut device = disk(&options());
-        let mut ended = Vec::new();
-        for i in 0..1000 {
-            device.submit(0, i, &[write(random(i) % (1 << 41), 4096)]);
-        }
-        device.advance(20_000_000, &mut ended);
-        assert_eq!(ended.len(), 1000);
-        // What the cache has is read from it, anything else after one write of the arm at most.
-        let cached_ns =
-            device.serve(20_000_000, &[read(random(990) % (1 << 41), 4096)]) - 20_000_000;
-        assert!(cached_ns < 100_000, "{cached_ns}");
-        let taken_ns = device.serve(30_000_000, &[read(1 << 33, 4096)]) - 30_000_000;
-        assert!(taken_ns < 60_000_000, "{taken_ns}");
-    }
-
-    #[test]
-    fn a_full_cache_makes_writes_wait() {
-        let mut options = options();
-        options.set("write_cache_bytes", 1 << 20).unwrap();
-        let (times, _) = times(&mut disk(&options), 1000, 1, |i| {
-            write(random(i) % (1 << 41), 16_384)
-        });
-        assert!(times[..60].iter().all(|time| *time < 200_000));
-        let late_ms = times[500..].iter().sum::<u64>() / 500_000_000;
-        assert!((2..8).contains(&late_ms), "{late_ms}");
-    }
-
-    #[test]
-    fn a_call_ends_with_its_last_extent() {
-        let mut device = disk(&options());
-        let extents: Vec<Access> = (0..20).map(|i| read(random(i) % (1 << 41), 4096)).collect();
-        let together_ns = device.serve(0, &extents);
-        let mut one_by_one = disk(&options());
-        let apart_ns = extents
-            .iter()
-            .fold(0, |now, one| one_by_one.serve(now, &[*one]));
-        assert!(together_ns * 3 < apart_ns * 2, "{together_ns} {apart_ns}");
-        assert!(device.serve(together_ns, &[]) > together_ns);
-        // A write beyond the cache goes straight to the platters.
-        let large_ns = device.serve(together_ns, &[write(0, 128 << 20)]) - together_ns;
-        assert!(large_ns > 600_000_000, "{large_ns}");
-    }
-}
+mod tests;
