@@ -64,10 +64,11 @@ impl Outcome {
         self.at(series, point, policy).get(metric)
     }
 
-    /// Whether all claims hold, and none that tests a policy holds without it.
+    /// Whether all claims hold, and of those that test a policy it is known that they do not hold
+    /// without it.
     pub fn holds(&self) -> bool {
         let mut verdicts = self.verdicts.iter();
-        verdicts.all(|verdict| verdict.holds && !verdict.survives)
+        verdicts.all(|it| it.holds && !it.survives && !it.is_untested())
     }
 }
 

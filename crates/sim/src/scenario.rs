@@ -342,6 +342,12 @@ impl Scenario {
 }
 
 impl Claim {
+    /// Whether the claim, as far as it holds, says that the paper's number is ours: its band has
+    /// two sides, and that number is between them.
+    pub(crate) fn reproduces(&self, paper: f64) -> bool {
+        self.min.is_some() && self.max.is_some() && self.has(paper)
+    }
+
     /// Whether a value lies in the band. What is not a number lies in none.
     pub(crate) fn has(&self, value: f64) -> bool {
         self.min.is_none_or(|min| value >= min)

@@ -64,14 +64,18 @@ fn a_policy_can_have_a_baseline_of_its_own() {
 #[test]
 fn a_papers_number_is_reproduced_differs_or_is_not_compared() {
     let of = |words: &str| {
-        let claim = format!("policy = \"window\"\nagainst = \"fifo\"\nmax = -5\n{words}");
+        let claim = format!("policy = \"window\"\nagainst = \"fifo\"\n{words}");
         judged(&claim).0.reproduction
     };
-    assert_eq!(of(""), None);
-    assert_eq!(of("paper = -20\n"), Some(Reproduction::Reproduced));
-    let other = "paper = 3\nwhy = \"another disk\"\n";
+    assert_eq!(of("max = -5\n"), None);
+    let near = "min = -90\nmax = -5\npaper = -20\n";
+    assert_eq!(of(near), Some(Reproduction::Reproduced));
+    // How far a band with one side goes nobody knows.
+    let one_sided = "max = -5\npaper = -20\nwhy = \"another disk\"\n";
+    assert_eq!(of(one_sided), Some(Reproduction::Differs));
+    let other = "min = -90\nmax = -5\npaper = 3\nwhy = \"another disk\"\n";
     assert_eq!(of(other), Some(Reproduction::Differs));
-    let incomparable = "paper = 3\nnot_comparable = \"of another load\"\n";
+    let incomparable = "max = -5\npaper = 3\nnot_comparable = \"of another load\"\n";
     assert_eq!(of(incomparable), Some(Reproduction::NotComparable));
     // The claim does not hold.
     let claim =
@@ -91,6 +95,11 @@ fn what_a_claim_must_say_is_asked_for() {
         (
             "policy = \"window\"\nmax = 1\ntests = \"nothing\"\n",
             "describes",
+        ),
+        ("policy = \"window\"\nmax = 9\npaper = 2\n", "claim[0].why"),
+        (
+            "policy = \"window\"\nmax = 9\npaper = 2\nwhy = \"so\"\nnot_comparable = \"so\"\n",
+            "not both",
         ),
     ] {
         let error = parse(claim).expect_err(claim);

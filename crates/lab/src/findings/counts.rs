@@ -44,6 +44,7 @@ pub fn counts<'a>(all: impl Iterator<Item = &'a Findings> + Clone) -> Vec<String
         let what = match (claim.holds, claim.survives) {
             (false, _) => "does not hold",
             (true, true) => "holds without the policy",
+            (true, false) if claim.is_untested() => "the baseline has no such number",
             (true, false) => continue,
         };
         lines.push(format!("{scenario}: {}: {what}.", claim.text));

@@ -113,6 +113,7 @@ fn claim_row(claim: &Verdict) -> Vec<String> {
 fn verdict(claim: &Verdict) -> &'static str {
     match (claim.holds, claim.survives, claim.reproduction) {
         (false, ..) => "DOES NOT HOLD",
+        (true, ..) if claim.is_untested() => "THE BASELINE HAS NO SUCH NUMBER",
         (true, true, _) => "HOLDS WITHOUT THE POLICY",
         (true, false, Some(Reproduction::Reproduced)) => "reproduced",
         (true, false, Some(Reproduction::Differs)) => "differs",

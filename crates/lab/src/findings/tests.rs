@@ -28,6 +28,7 @@ metric = "completion_mean"
 policy = "window"
 against = "fifo"
 paper = -10.0
+min = -1000.0
 max = 1000.0
 why = "Other\ndisks."
 tests = "describes"

@@ -41,8 +41,8 @@ pub struct Verdict {
     pub holds: bool,
     /// Why the paper's number differs.
     pub why: Option<String>,
-    /// What the claim is of.
-    #[serde(default)]
+    /// What the claim is of; results of earlier versions do not say it.
+    #[serde(default = "describes")]
     pub tests: Tests,
     /// The 95 % interval of the value over the seeds; None: there is one seed only.
     #[serde(default)]
@@ -58,13 +58,24 @@ pub struct Verdict {
     pub reproduction: Option<Reproduction>,
 }
 
+fn describes() -> Tests {
+    Tests::Describes
+}
+
+impl Verdict {
+    /// Whether the claim tests a policy, and the baseline has no value to compare with.
+    pub fn is_untested(&self) -> bool {
+        self.tests == Tests::Policy && self.replaced.is_none()
+    }
+}
+
 /// What the runs say of a paper's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reproduction {
-    /// The claim holds, and its band has the paper's number.
+    /// The claim holds, and its band has two sides with the paper's number in between.
     Reproduced,
-    /// The claim does not hold, or its band does not have the paper's number.
+    /// The claim does not hold, or its band is another one.
     Differs,
     /// The paper measured something else.
     NotComparable,
@@ -290,7 +301,7 @@ impl Judge<'_> {
             survives: false,
             reproduction: claim.paper.map(|paper| match &claim.not_comparable {
                 Some(_) => Reproduction::NotComparable,
-                None if claim.has(ours) && claim.has(paper) => Reproduction::Reproduced,
+                None if claim.has(ours) && claim.reproduces(paper) => Reproduction::Reproduced,
                 None => Reproduction::Differs,
             }),
         }

@@ -218,17 +218,15 @@ fn meaning(scenario: &Scenario, claim: &Claim) -> Result<(), Wrong> {
         );
         return Err(("tests", reason));
     }
-    let Some(paper) = claim.paper else {
-        return match claim.not_comparable {
-            Some(_) => Err(("not_comparable", "there is no paper's number".to_string())),
-            None => Ok(()),
-        };
-    };
-    let is_outside = !claim.has(paper);
-    match (&claim.not_comparable, &claim.why) {
-        (None, None) if is_outside => Err((
+    match (claim.paper, &claim.not_comparable, &claim.why) {
+        (None, Some(_), _) => Err(("not_comparable", "there is no paper's number".to_string())),
+        (Some(_), Some(_), Some(_)) => {
+            let reason = "either why or not_comparable, not both".to_string();
+            Err(("not_comparable", reason))
+        }
+        (Some(paper), None, None) if !claim.reproduces(paper) => Err((
             "why",
-            format!("is missing: the paper's {paper} lies outside of the band"),
+            format!("is missing: the band has not two sides with the paper's {paper} in between"),
         )),
         _ => Ok(()),
     }

@@ -26,7 +26,8 @@ fn band(claim: &Claim) -> String {
         (None, None) => String::new(),
     };
     let is_inside = |paper: f64| {
-        claim.min.is_none_or(|min| paper >= min) && claim.max.is_none_or(|max| paper <= max)
+        let (min, max) = (claim.min, claim.max);
+        min.is_some_and(|min| paper >= min) && max.is_some_and(|max| paper <= max)
     };
     let verdict = match (claim.paper, &claim.not_comparable) {
         (None, _) => "holds",
