@@ -59,16 +59,28 @@ pub fn supervisor(state: &StateDir) -> Option<Process> {
 /// The state directories of other sets of this user that serve something, as a list in words; None
 /// if there are none.
 pub fn other_sets(state: &StateDir) -> Option<String> {
-    let folder = |words: Vec<PathBuf>| {
-        let file = configuration(&words).filter(|file| file.is_absolute())?;
-        file.parent().map(PathBuf::from)
-    };
-    let mut all: Vec<PathBuf> = programs().into_iter().filter_map(folder).collect();
-    all.retain(|one| one != state.path() && one.join("client.toml").exists());
+    let programs = programs().into_iter();
+    let mut all: Vec<PathBuf> = programs.filter_map(|words| set_of(&words)).collect();
+    all.retain(|one| one != state.path());
     all.sort();
     all.dedup();
     let all: Vec<_> = all.iter().map(|one| one.display().to_string()).collect();
     (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// The state directory of the set to which a forwarder with these arguments belongs; None if it was
+/// started by hand.
+pub fn set_of(arguments: &[PathBuf]) -> Option<PathBuf> {
+    let file = configuration(arguments).filter(|file| file.is_absolute())?;
+    let folder = file.parent()?;
+    (index_of(file).is_some() && folder.join("client.toml").exists()).then(|| folder.to_path_buf())
+}
+
+/// The index of the forwarder of a set that has this configuration file.
+fn index_of(file: &Path) -> Option<usize> {
+    let name = file.file_name()?.to_str()?;
+    let index = name.strip_prefix("forwarder.")?.strip_suffix(".toml")?;
+    index.parse().ok()
 }
 
 /// Whether forwarders or a mount run.
@@ -199,9 +211,7 @@ fn role(arguments: &[PathBuf], place: &Path) -> Option<Role> {
     };
     let is_in = |file: &Path| file.parent().is_some_and(is_place);
     if let Some(file) = configuration(arguments).filter(|file| is_in(file)) {
-        let name = file.file_name()?.to_str()?;
-        let index = name.strip_prefix("forwarder.")?.strip_suffix(".toml")?;
-        return Some(Role::Forwarder(index.parse().ok()?));
+        return index_of(file).map(Role::Forwarder);
     }
     let words: Vec<&Path> = arguments.iter().map(PathBuf::as_path).collect();
     match words.as_slice() {
@@ -231,6 +241,28 @@ mod tests {
         let own = rustix::process::getpid();
         assert!(sees(own, &std::env::temp_dir()));
         assert!(sees(own, Path::new("/nowhere")), "it is gone for both");
+    }
+
+    #[test]
+    fn a_forwarder_that_was_started_by_hand_is_of_no_set() {
+        let folder = std::env::temp_dir().join(format!("set-of-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("room");
+        let of = |file: &Path| {
+            set_of(
+                &["serve", "--config"]
+                    .map(PathBuf::from)
+                    .into_iter()
+                    .chain([file.to_path_buf()])
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let file = folder.join("forwarder.0.toml");
+        assert_eq!(of(&file), None);
+        std::fs::write(folder.join("client.toml"), "").expect("room");
+        assert_eq!(of(&file), Some(folder.clone()));
+        assert_eq!(of(&folder.join("site.toml")), None);
+        assert_eq!(of(Path::new("forwarder.0.toml")), None);
+        std::fs::remove_dir_all(&folder).expect("it is there");
     }
 
     #[test]

@@ -58,10 +58,7 @@ fn mount_of(directory: &Path) -> Option<PathBuf> {
 fn own_set(export: &Path, state: &Path) -> Option<PathBuf> {
     let programs = members::programs().into_iter();
     let mut serving = programs.filter(|words| export_of(words).is_some_and(|one| one == export));
-    serving.find_map(|words| {
-        let folder = members::configuration(&words)?.parent()?;
-        (folder != state).then(|| folder.to_path_buf())
-    })
+    serving.find_map(|words| members::set_of(&words).filter(|folder| folder != state))
 }
 
 /// Fails if forwarders of this user on this node serve the directory: nobody needs to try that.
