@@ -48,6 +48,34 @@ fn depth_pays_where_the_disk_has_a_queue() {
     }
 }
 
+/// Each of 8 processes of 4 programs writes a region of its own, 512 KiB apart on a disk whose
+/// tracks have 648 KiB.
+const SWEEP: &str = r#"
+title = "A sweep that loses nearly a turn at each step"
+protocol = "closed loop"
+repetitions = 2
+network = { preset = "gigabit-ethernet", jitter = "0.1 ms" }
+forwarders = { count = 4, stripe = "32 KiB", payload_max = "8 KiB", merge_blocks = false }
+device = { model = "hdd-7200", depth = 8 }
+policies = ["fifo", "aioli"]
+application = [{ workload = "mpi-io-test", copies = 4, start_spread = "100 ms", processes = 8,
+    processes_per_node = 1, barrier = true, direction = "write", request = "16 KiB",
+    requests = 128 }]
+figure = { metric = "makespan" }
+series = [{ name = "in order" }, { name = "queue", set = { "device.queue" = 32 } }]
+"#;
+
+#[test]
+fn a_queue_in_the_disk_mends_an_order_that_its_platters_make_slow() {
+    let outcome = outcome(SWEEP);
+    let ratio = |series| {
+        let [fifo, aioli] = [0, 1].map(|policy| outcome.get(series, 0, policy, Metric::Makespan));
+        aioli / fifo
+    };
+    assert!(ratio(0) > 1.2, "{}", ratio(0));
+    assert!(ratio(1) < 1.05, "{}", ratio(1));
+}
+
 #[test]
 fn an_fsync_waits_for_the_write_cache() {
     let outcome = outcome(TEXT);
@@ -64,6 +92,9 @@ fn an_fsync_waits_for_the_write_cache() {
             (mean(1) / mean(2) - 1.0).abs() < 0.01,
             "no access takes longer"
         );
+        // Who waits for an fsync does not compute.
+        let working = outcome.get(2, point, 0, Metric::SysEfficiency);
+        assert!(working < 5.0, "{working}");
     }
 }
 

@@ -247,7 +247,7 @@ impl Host {
         self.core.as_ref()?.wake_at().map(|at| at.0)
     }
 
-    /// Begins a job: data at the device, anything else at once.
+    /// Begins a job: data and fsyncs at the device, anything else at once.
     pub(super) fn begin(&mut self, now: u64, job: JobId, work: Job) -> Started {
         match work {
             Job::Io {

@@ -139,6 +139,14 @@ impl Recorder {
         }
     }
 
+    pub(super) fn sync_begins(&mut self, app: u32, now: u64) {
+        self.totals.access_begins(app, now);
+    }
+
+    pub(super) fn sync_ends(&mut self, app: u32, now: u64) {
+        self.totals.sync_ends(app, now);
+    }
+
     pub(super) fn access_ends(&mut self, app: u32, process: u32, answered: &Answered, now: u64) {
         let begun = self.begun_ns();
         let asked = &answered.asked;

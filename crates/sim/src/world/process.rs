@@ -246,6 +246,7 @@ impl World {
         let process = &mut self.processes[number as usize];
         process.wait = Wait::Drain(process.in_flight);
         process.in_flight += 1;
+        self.recorder.sync_begins(process.app, now);
         let (node, app) = (process.node, self.apps[process.app as usize].id);
         self.nodes[node as usize].sync(now, (number, app), file);
         self.pump_node(node);
@@ -299,9 +300,11 @@ impl World {
         let now = self.now();
         let process = &mut self.processes[number as usize];
         process.in_flight -= 1;
-        if !answered.asked.is_sync {
-            self.recorder
-                .access_ends(process.app, number, answered, now);
+        match answered.asked.is_sync {
+            true => self.recorder.sync_ends(process.app, now),
+            false => self
+                .recorder
+                .access_ends(process.app, number, answered, now),
         }
         match process.wait {
             Wait::Drain(left) if process.in_flight <= left => {

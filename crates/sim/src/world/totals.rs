@@ -85,6 +85,15 @@ impl Totals {
         app.under_way += 1;
     }
 
+    /// An fsync ends, which began as an access does: time of I/O, and no access.
+    pub(super) fn sync_ends(&mut self, app: u32, now: u64) {
+        let app = &mut self.applications[app as usize];
+        app.under_way -= 1;
+        if app.under_way == 0 {
+            app.io_ns += now - app.since_ns;
+        }
+    }
+
     /// `served_ns`: when each forwarder was done with it, on the clock of `access`.
     pub(super) fn access_ends(
         &mut self,
@@ -92,12 +101,9 @@ impl Totals {
         now: u64,
         served_ns: impl Iterator<Item = u64> + Clone,
     ) {
+        self.sync_ends(access.app, now);
         let app = &mut self.applications[access.app as usize];
         app.bytes += access.bytes;
-        app.under_way -= 1;
-        if app.under_way == 0 {
-            app.io_ns += now - app.since_ns;
-        }
         if app.background {
             return;
         }
