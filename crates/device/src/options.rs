@@ -10,7 +10,7 @@ use core::fmt;
 /// - `hdd-7200`: a SATA disk of 2005 to 2008, the kind in the nodes of Song et al. (SC'11).
 ///   Reviews of the Barracuda 7200.8 (250 GB and more) print 4.16 ms latency, 8.0 to 8.5 ms
 ///   average seek and 65 MB/s sustained; the model streams 72 MB/s. No write cache.
-/// - `hdd-ncq`: a SATA disk for servers of about 2015: 4 TB, 188 MB/s on its outer tracks, native
+/// - `hdd-ncq`: a SATA disk for servers of about 2015: 4 TB, 188 MB/s, native
 ///   command queuing with 32 commands, a write cache of 64 MiB, a buffer that keeps 16 streams. Its
 ///   seeks and its turns are those of `hdd-7200`.
 /// - `ssd-sata`: an SSD behind SATA 3: about 520 MB/s, tens of thousands of random reads.

@@ -28,27 +28,36 @@ fn user(uid: u32) -> Role {
     }
 }
 
+/// Creates a file, for a user if there is one.
+fn create(
+    host: &mut Host,
+    tester: &mut Tester,
+    caller: Option<Caller>,
+    name: &str,
+) -> Result<Outcome, Status> {
+    let op = Op::Create {
+        parent: tester.root,
+        name: name.as_bytes().into(),
+        mode: 0o644,
+        exclusive: false,
+    };
+    let request = Request {
+        caller,
+        ..tester.request(op, 0)
+    };
+    assert!(host.receive(tester.conn, request.clone(), &[]));
+    tester.take(host, &request).0
+}
+
 /// Whether it may create a file for another user, administer, and create a file of its own.
 fn powers(host: &mut Host, id: u64, role: Role) -> [Result<u32, u16>; 3] {
     let mut tester = Tester::of(host, id, prover(role));
-    let mut made = |caller: Option<Caller>, name: &str| {
-        let op = Op::Create {
-            parent: tester.root,
-            name: name.as_bytes().into(),
-            mode: 0o644,
-            exclusive: false,
-        };
-        let request = Request {
-            caller,
-            ..tester.request(op, 0)
-        };
-        assert!(host.receive(tester.conn, request.clone(), &[]));
-        match tester.take(host, &request).0 {
+    let mut made =
+        |caller: Option<Caller>, name: &str| match create(host, &mut tester, caller, name) {
             Ok(Outcome::Attr(attr)) => Ok(attr.uid),
             Err(Status::Errno(errno)) => Err(errno),
             other => panic!("{other:?}"),
-        }
-    };
+        };
     let for_another = made(Some(Caller::alone(1234, 1234)), "another");
     let own = made(None, "own");
     let administers = match tester.call(host, Op::Drain { undo: true }) {
@@ -111,20 +120,8 @@ fn a_forwarder_of_one_user_serves_no_other_of_a_remote_mount() {
                 continue;
             }
             let mut tester = Tester::of(&mut host, 2, peer.clone());
-            let mut made = |caller, name: &str| {
-                let op = Op::Create {
-                    parent: tester.root,
-                    name: name.as_bytes().into(),
-                    mode: 0o644,
-                    exclusive: false,
-                };
-                let request = Request {
-                    caller,
-                    ..tester.request(op, 0)
-                };
-                assert!(host.receive(tester.conn, request.clone(), &[]));
-                tester.take(&mut host, &request).0.map(drop)
-            };
+            let mut made =
+                |caller, name: &str| create(&mut host, &mut tester, caller, name).map(drop);
             let of = |uid| Some(Caller::alone(uid, uid));
             assert_eq!(made(None, "none"), Ok(()));
             assert_eq!(made(of(0), "own"), Ok(()));

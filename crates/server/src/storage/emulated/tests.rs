@@ -18,6 +18,23 @@ fn part(offset: u64, len: u32) -> IoPart {
     }
 }
 
+/// One forwarder.
+const LAYOUT: Layout = Layout {
+    seats: 1,
+    stripe: 1 << 20,
+};
+
+/// An export with a file, and a slot of sevens.
+fn export() -> (Scratch, PosixFiles, Slots, Handle) {
+    let scratch = Scratch::new("emulated");
+    let mut files = PosixFiles::open(scratch.path(), &ExportOptions::new(LAYOUT)).expect("export");
+    let slots = Slots::new(1 << 20);
+    lock_buffer(&slots.open(SlotId(0), 4096)).bytes().fill(7);
+    let root = files.root().expect("root").handle;
+    let file = files.create(None, root, b"data", 0o644);
+    (scratch, files, slots, file.expect("create").handle)
+}
+
 /// A device in front of two threads.
 fn emulated(files: &PosixFiles, slots: &Slots, device: &DeviceOptions, layout: Layout) -> Emulated {
     let pool = PoolOptions {
@@ -56,24 +73,12 @@ fn adjacent_parts_of_a_forwarder_are_one_access() {
 
 #[test]
 fn data_jobs_take_the_devices_time_one_after_another() {
-    let scratch = Scratch::new("emulated");
-    let layout = Layout {
-        seats: 1,
-        stripe: 1 << 20,
-    };
-    let mut files = PosixFiles::open(scratch.path(), &ExportOptions::new(layout)).expect("export");
-    let slots = Slots::new(1 << 20);
-    lock_buffer(&slots.open(SlotId(0), 4096)).bytes().fill(7);
+    let (scratch, files, slots, file) = export();
     let mut device = DeviceOptions::preset("ideal").expect("a preset");
     device.set("service_us", 20_000).expect("an option");
     device.set("depth", 1).expect("an option");
-    let mut storage = emulated(&files, &slots, &device, layout);
+    let mut storage = emulated(&files, &slots, &device, LAYOUT);
     assert_eq!(storage.depth(), 1);
-    let root = files.root().expect("root").handle;
-    let file = files
-        .create(None, root, b"data", 0o644)
-        .expect("create")
-        .handle;
     let began = Instant::now();
     for job in 0..3 {
         let parts = vec![part(job * 4096, 4096)];
@@ -149,34 +154,23 @@ fn shutdown_waits_for_the_device() {
 
 #[test]
 fn a_disk_with_a_queue_finishes_by_itself_and_an_fsync_waits_for_its_cache() {
-    let scratch = Scratch::new("emulated");
-    let layout = Layout {
-        seats: 1,
-        stripe: 1 << 20,
-    };
-    let mut files = PosixFiles::open(scratch.path(), &ExportOptions::new(layout)).expect("export");
-    let slots = Slots::new(1 << 20);
-    lock_buffer(&slots.open(SlotId(0), 4096)).bytes().fill(7);
+    let (_scratch, files, slots, file) = export();
     let mut device = DeviceOptions::preset("hdd-ncq").expect("a preset");
     device.set("depth", 8).expect("an option");
     // Each piece of 4 KiB lies somewhere else.
     device.set("unit_bytes", 4096).expect("an option");
-    let mut storage = emulated(&files, &slots, &device, layout);
-    let root = files.root().expect("root").handle;
-    let file = files
-        .create(None, root, b"data", 0o644)
-        .expect("create")
-        .handle;
+    let mut storage = emulated(&files, &slots, &device, LAYOUT);
+    let began = Instant::now();
     let ends = |storage: &mut Emulated, count: usize| {
         let (mut done, mut seen) = (Vec::new(), Vec::new());
         while seen.len() < count {
             storage.completions(&mut done);
             seen.extend(done.drain(..).map(|completion| completion.result));
+            assert!(began.elapsed() < Duration::from_secs(60), "{}", seen.len());
             std::thread::sleep(Duration::from_micros(100));
         }
         seen
     };
-    let began = Instant::now();
     for job in 0..32 {
         storage.submit(
             JobId(job),
