@@ -216,11 +216,21 @@ struct Thread {
     handle: Option<JoinHandle<io::Result<()>>>,
 }
 
+/// How the bytes that a read found get into a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyWay {
+    /// As pages of the file, if that is faster.
+    Pages,
+    /// By a copy that the loop's thread encrypts where it lies.
+    EncryptedHere,
+    /// By a copy.
+    Copied,
+}
+
 /// One connection.
 struct Port {
     shard: usize,
-    /// Whether a reply on it may be sent as pages of a file.
-    takes_pages: bool,
+    way: ReplyWay,
     /// Requests that the loop has taken and has not told the shard of yet.
     taken: u32,
     /// Whether the loop has cut the connection. Messages of it that still arrive are dropped.
@@ -302,13 +312,16 @@ impl Ports {
     /// Gives a new connection to the shard that has the fewest. A connection through libfabric goes
     /// to shard 0, whose thread alone registers memory with libfabric.
     pub fn serve(&mut self, session: Box<Session>) {
-        let takes_pages = session.stream.link().is_none();
+        let is_socket = session.stream.link().is_none();
         let least = (0..self.threads.len()).min_by_key(|at| self.threads[*at].conns);
-        let least = least.filter(|at| takes_pages && self.threads[*at].conns < self.own);
+        let least = least.filter(|at| is_socket && self.threads[*at].conns < self.own);
         let shard = least.map_or(0, |at| at + 1);
         let port = Port {
             shard,
-            takes_pages,
+            way: match is_socket {
+                true => ReplyWay::Pages,
+                false => ReplyWay::Copied,
+            },
             taken: 0,
             cut: false,
         };
@@ -326,19 +339,21 @@ impl Ports {
         true
     }
 
-    /// Notes that the bytes of a connection go through a channel, which copies them in any case:
-    /// better by the storage threads.
+    /// Notes that the bytes of a connection go through a channel, which copies them in any case.
     pub fn protected(&mut self, conn: ConnId) {
         if let Some(port) = self.ports.get_mut(&conn) {
-            port.takes_pages = false;
+            port.way = match port.shard {
+                0 => ReplyWay::EncryptedHere,
+                _ => ReplyWay::Copied,
+            };
         }
     }
 
-    /// Whether replies on a connection may be sent as pages of a file. None if the loop takes no
-    /// more requests of the connection, because it has ended or was cut.
-    pub fn hears(&self, conn: ConnId) -> Option<bool> {
+    /// How the bytes of reads get into a connection. None if the loop takes no more requests of the
+    /// connection, because it has ended or was cut.
+    pub fn hears(&self, conn: ConnId) -> Option<ReplyWay> {
         let port = self.ports.get(&conn).filter(|port| !port.cut)?;
-        Some(port.takes_pages)
+        Some(port.way)
     }
 
     /// Notes that the loop has taken a request of a connection, so that its shard learns of it.

@@ -72,6 +72,12 @@ pub trait Storage: Send {
     /// were submitted, because some of these may have ended already.
     fn completions(&mut self, into: &mut Vec<Completion>);
 
+    /// Whether jobs have ended while they were submitted, and their results should be sent before
+    /// further jobs are submitted.
+    fn is_to_send(&self) -> bool {
+        false
+    }
+
     /// How many data jobs are worth running at once: the scheduler's depth.
     fn depth(&self) -> u32;
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 /// where a record's does. Shorter ones are copied together into one.
 pub(super) const LONG: usize = 8 << 10;
 /// Bytes of a buffer for records to be sent: long ones, and the short ones beside them.
-const SENT_MAX: usize = 2 * RECORD_MAX + LONG;
+const SENT_MAX: usize = 4 * RECORD_MAX + LONG;
 
 /// Most records that are made at once where their content lies: they are sent while they are in the
 /// processor's cache.

@@ -20,7 +20,7 @@ use super::ForwarderLoop;
 use crate::adapters::jitter::{Held, Jitter};
 use crate::clock::Zero;
 use crate::connections::outbox::{Body, Payload};
-use crate::connections::{Came, ToShard};
+use crate::connections::{Came, ReplyWay, ToShard};
 use crate::storage::{SharedMemory, SlotBuffer, Slots, die};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -264,12 +264,12 @@ impl ForwarderLoop {
     /// Takes a request if the pool has memory for its payload; otherwise returns it. Drops the
     /// request if the loop has told its connection to end.
     fn admit(&mut self, conn: ConnId, came: Came) -> Option<Came> {
-        let takes_pages = self.ports.hears(conn)?;
+        let way = self.ports.hears(conn)?;
         if came.payload_follows() {
             return self.admit_payload(conn, came);
         }
         let Came { request, shared } = came;
-        let to_send = takes_pages && is_of_one_extent(&request.op);
+        let is_read_of_one = is_of_one_extent(&request.op);
         let memory = match &shared {
             Some(_) => PayloadMemory::Client,
             None => PayloadMemory::Pool,
@@ -283,8 +283,11 @@ impl ForwarderLoop {
                     }
                     (Some((slot, len)), None) => {
                         self.admission.open(slot, len);
-                        if to_send {
-                            self.admission.buffers.set_to_send(slot, len);
+                        let buffers = &self.admission.buffers;
+                        match way {
+                            ReplyWay::Pages if is_read_of_one => buffers.set_to_send(slot, len),
+                            ReplyWay::EncryptedHere => buffers.set_to_encrypt(slot),
+                            ReplyWay::Pages | ReplyWay::Copied => {}
                         }
                     }
                     (None, _) => {}

@@ -17,6 +17,9 @@ impl ForwarderLoop {
             while let Some(output) = self.forwarder.poll(self.now) {
                 self.perform(output);
                 went_on = true;
+                if self.storage.is_to_send() {
+                    break;
+                }
             }
             self.storage.flush();
             went_on |= self.take_completions();

@@ -9,7 +9,7 @@ use super::raw_bytes::{self, RawBytes};
 use super::slots::{Memory, SlotBuffer, Slots, lock_buffer};
 use rustix::io::retry_on_intr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 use tidegate_forward::{Access, Errno, IoPart, Job, JobResult, SlotId};
@@ -19,6 +19,13 @@ use tidegate_wire::{Caller, Handle};
 /// The most bytes of a read that the forwarder's loop itself does: a longer one would delay its
 /// other work for too long.
 const CACHED_READ_MAX: u32 = 64 << 10;
+/// The same on few processors, of bytes that the loop then encrypts. Waking a storage thread takes
+/// longer there than the copy, and keeps the loop from a processor.
+const CACHED_READ_MAX_TO_ENCRYPT: u32 = 256 << 10;
+/// The most processors that are few.
+const FEW_PROCESSORS: usize = 2;
+/// The bytes that the loop reads before it sends them.
+const UNSENT_MAX: u64 = 128 << 10;
 
 /// Most buffers of one system call (the kernel's UIO_MAXIOV).
 const BUFFERS_MAX: usize = 1024;
@@ -378,19 +385,46 @@ impl<'a> Route<'a> {
 pub(super) struct CachedReads {
     files: PosixFiles,
     /// Whether the back end does not support reads that return instead of waiting.
-    unable: AtomicBool,
+    unable: bool,
+    /// Whether the loop has processors enough for storage threads beside it.
+    many_processors: bool,
+    /// Bytes that were read and are not sent.
+    unsent: u64,
 }
 
 impl CachedReads {
-    pub(super) fn new(files: PosixFiles) -> CachedReads {
+    pub(super) fn new(files: PosixFiles, processors: usize) -> CachedReads {
         CachedReads {
             files,
-            unable: AtomicBool::new(false),
+            unable: false,
+            many_processors: processors > FEW_PROCESSORS,
+            unsent: 0,
         }
     }
 
+    /// Whether so much was read that it should be sent before more is.
+    pub(super) fn is_to_send(&self) -> bool {
+        self.unsent >= UNSENT_MAX
+    }
+
+    /// All results so far are taken, to be sent.
+    pub(super) fn taken(&mut self) {
+        self.unsent = 0;
+    }
+
+    /// Whether the loop reads so many bytes itself.
+    fn takes(&self, slots: &Slots, part: &IoPart) -> bool {
+        let may_be_long = !self.many_processors && part.len <= CACHED_READ_MAX_TO_ENCRYPT;
+        part.len <= CACHED_READ_MAX || (may_be_long && slots.is_to_encrypt(part.slot))
+    }
+
     /// The result, if the job is such a read and can be executed without waiting.
-    pub(super) fn try_read(&self, slots: &Slots, reads: &Meter, work: &Job) -> Option<JobResult> {
+    pub(super) fn try_read(
+        &mut self,
+        slots: &Slots,
+        reads: &Meter,
+        work: &Job,
+    ) -> Option<JobResult> {
         let Job::Io {
             handle,
             direction: Direction::Read,
@@ -403,7 +437,7 @@ impl CachedReads {
         let [part] = &**parts else {
             return None;
         };
-        if part.len > CACHED_READ_MAX || self.unable.load(Ordering::Relaxed) {
+        if self.unable || !self.takes(slots, part) {
             return None;
         }
         let began = Instant::now();
@@ -418,7 +452,7 @@ impl CachedReads {
             // The end of the file, or of what is in the cache.
             Ok(_) => return None,
             Err(rustix::io::Errno::OPNOTSUPP) => {
-                self.unable.store(true, Ordering::Relaxed);
+                self.unable = true;
                 return None;
             }
             Err(_) => return None,
@@ -426,6 +460,7 @@ impl CachedReads {
         reads.calls.fetch_add(1, Ordering::Relaxed);
         reads.syscalls.fetch_add(1, Ordering::Relaxed);
         let read = u64::from(part.len);
+        self.unsent += read;
         reads.bytes.fetch_add(read, Ordering::Relaxed);
         let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Some(JobResult::Io {

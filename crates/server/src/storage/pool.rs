@@ -115,7 +115,7 @@ impl ThreadPool {
         let mut pool = ThreadPool::with_sink(files, slots, options, done, sink)?;
         // With direct I/O the page cache has nothing; injected faults count jobs of the threads.
         pool.cached_reads = (!files.avoids_pages() && !options.faults.are_set())
-            .then(|| CachedReads::new(files.clone()));
+            .then(|| CachedReads::new(files.clone(), processors()));
         Ok(pool)
     }
 
@@ -129,10 +129,9 @@ impl ThreadPool {
         sink: Sink,
     ) -> std::io::Result<ThreadPool> {
         let depth = options.threads.max(1);
-        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue {
-                jobs: JobQueue::new(depth as usize, processors),
+                jobs: JobQueue::new(depth as usize, processors()),
                 looking: false,
                 watching: false,
                 watched: Instant::now(),
@@ -183,7 +182,7 @@ impl ThreadPool {
 impl Storage for ThreadPool {
     fn submit(&mut self, job: JobId, work: Job) {
         self.shared.pending.fetch_add(1, Ordering::Relaxed);
-        if let Some(cached_reads) = &self.cached_reads
+        if let Some(cached_reads) = &mut self.cached_reads
             && let Some(result) =
                 cached_reads.try_read(&self.shared.slots, &self.shared.reads, &work)
         {
@@ -216,8 +215,13 @@ impl Storage for ThreadPool {
 
     fn completions(&mut self, into: &mut Vec<Completion>) {
         let before = into.len();
+        self.cached_reads.iter_mut().for_each(CachedReads::taken);
         self.done.take(into);
         self.shared.seen(&into[before..]);
+    }
+
+    fn is_to_send(&self) -> bool {
+        (self.cached_reads.as_ref()).is_some_and(CachedReads::is_to_send)
     }
 
     fn depth(&self) -> u32 {
@@ -269,6 +273,11 @@ impl Storage for ThreadPool {
             let _ = thread.join();
         }
     }
+}
+
+/// The processors that this process has.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// How long the calling thread has had a processor.

@@ -135,6 +135,8 @@ struct Used {
     /// Set if the buffer is for one read, whose bytes go to a socket and are used for nothing else:
     /// their number.
     to_send: Option<u32>,
+    /// Whether the loop's thread encrypts the bytes before they go to a socket.
+    to_encrypt: bool,
 }
 
 impl Used {
@@ -143,6 +145,7 @@ impl Used {
             buffer,
             bytes,
             to_send: None,
+            to_encrypt: false,
         }
     }
 }
@@ -236,6 +239,18 @@ impl Slots {
         let used = pool.used.get(&part.slot)?;
         let whole = part.slot_offset == 0 && used.to_send == Some(part.len);
         whole.then(|| used.buffer.clone())
+    }
+
+    /// Notes that the loop's thread encrypts the bytes of the buffer before they go to a socket.
+    pub fn set_to_encrypt(&self, slot: SlotId) {
+        if let Some(used) = self.lock().used.get_mut(&slot) {
+            used.to_encrypt = true;
+        }
+    }
+
+    /// Whether that was noted.
+    pub(super) fn is_to_encrypt(&self, slot: SlotId) -> bool {
+        (self.lock().used.get(&slot)).is_some_and(|used| used.to_encrypt)
     }
 
     /// The pipes for pages.

@@ -553,4 +553,5 @@ fn a_forwarder_can_be_killed_between_an_effect_and_its_result() {
     assert!(scratch.path().join("two").exists() && !scratch.path().join("six").exists());
 }
 
+mod here;
 mod users;
