@@ -25,6 +25,7 @@ use crate::connections::shard::{CONNS, SCAN_NS, Shard};
 use crate::connections::site_secrets::SiteSecrets;
 use crate::connections::ticket_desk::TicketDesk;
 use crate::connections::{ConnectionPolicy, Patience, Ports, ToLoop, ToShard};
+use crate::short_turns;
 use crate::storage::{Completion, Slots, Storage};
 use admission::Admission;
 use mio::unix::SourceFd;
@@ -207,6 +208,8 @@ impl ForwarderLoop {
     /// Serves until the loop is stopped and drained. True if the drain ended within its time.
     pub fn run(mut self) -> io::Result<bool> {
         let mut events = Events::with_capacity(256);
+        // The shards' threads get them from this one.
+        short_turns::ask();
         let started = Ports::start(self.shards, &self.waker.waker, &self.policy, self.zero);
         self.ports = started.map_err(|error| {
             let what = format!("starting {} reactors: {error}", self.shards);

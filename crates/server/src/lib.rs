@@ -24,6 +24,7 @@ mod rights;
 mod sandbox;
 pub mod seats;
 mod serve;
+mod short_turns;
 mod start;
 pub mod storage;
 mod thread_rights;
