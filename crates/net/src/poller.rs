@@ -4,7 +4,7 @@
 //! microseconds before it sleeps, but only where polling has lately found events, and only while no
 //! other thread wants the processor. It learns the latter from `sched_yield`, which then takes long
 //! to return. To give way for some microseconds, as to the thread that a request passes next, costs
-//! nothing; to wait for a thread that computes counts as polling in vain. Such a thread may keep the
+//! nothing; to wait for a thread that computes counts as polling in vain. Such a thread may keep a
 //! processor for milliseconds, however soon there is something to do, and even if another processor
 //! has become free: unlike a thread that sleeps, one that has given way is not woken. So what was
 //! lost that way is bounded by a part of all time.
