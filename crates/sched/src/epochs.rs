@@ -11,9 +11,10 @@ use crate::types::{AppId, Request, Time, mix64};
 /// How the applications of one window are ranked.
 pub(crate) const ORDER: OptionSpec = OptionSpec::new(
     "order",
-    OptionKind::Word(&["rotated", "id"]),
+    OptionKind::Word(&["rotated", "id", "id-15-bit"]),
     "order of the applications in a window: by a hash of application and window number, so that \
-     nobody is always first, or by ascending application id, as printed in the paper",
+     nobody is always first; by ascending application id; or by 15 bits of it, as printed in the \
+     paper, where the ids are random numbers of 15 bits, and two applications may have the same",
 );
 
 /// The seed of the rotation's hash.
@@ -37,11 +38,22 @@ pub(crate) const WINDOW_MS: OptionSpec = OptionSpec::integer(
 /// How far a client's clock may run ahead before its stamps are cut.
 const AHEAD_NS_MAX: u64 = 5_000_000;
 
+/// What the rank of an application follows from: a word of [`ORDER`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RankBy {
+    Hash,
+    Id,
+    ShortId,
+}
+
+/// The paper's ids are below this.
+const SHORT_IDS: u64 = 1 << 15;
+
 /// Windows, and the ranks of applications in them.
 pub(crate) struct Epochs {
     width_ns: u64,
     wall_offset_ns: u64,
-    rotated: bool,
+    rank_by: RankBy,
     rotation_seed: u64,
     /// The window of the last arrival.
     current: u64,
@@ -54,7 +66,11 @@ impl Epochs {
         Epochs {
             width_ns: table.integer(&WINDOW_MS) * 1_000_000,
             wall_offset_ns: options.wall_offset_ns,
-            rotated: table.is(&ORDER, "rotated"),
+            rank_by: match () {
+                () if table.is(&ORDER, "rotated") => RankBy::Hash,
+                () if table.is(&ORDER, "id") => RankBy::Id,
+                () => RankBy::ShortId,
+            },
             rotation_seed: table.integer(&ROTATION_SEED),
             current: 0,
         }
@@ -92,10 +108,21 @@ impl Epochs {
     /// The place of an application in a window: the least is first.
     #[inline]
     pub(crate) fn rank(&self, app: AppId, epoch: u64) -> u64 {
-        if self.rotated {
-            mix64(app.0 ^ mix64(epoch ^ mix64(self.rotation_seed)))
-        } else {
-            app.0
+        match self.rank_by {
+            RankBy::Hash => mix64(app.0 ^ mix64(epoch ^ mix64(self.rotation_seed))),
+            RankBy::Id => app.0,
+            RankBy::ShortId => app.0 % SHORT_IDS,
+        }
+    }
+
+    /// The order of an application's requests of a window among all: the window, the
+    /// application's rank, and what tells it from others of that rank, if anything does.
+    #[inline]
+    pub(crate) fn key(&self, app: AppId, epoch: u64) -> (u64, u64, u64) {
+        let rank = self.rank(app, epoch);
+        match self.rank_by {
+            RankBy::ShortId => (epoch, rank, rank),
+            RankBy::Hash | RankBy::Id => (epoch, rank, app.0),
         }
     }
 

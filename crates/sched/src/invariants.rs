@@ -384,12 +384,12 @@ fn refused_options_change_nothing() {
     window.table.set("width", 5u64);
     assert_eq!(
         text(scheduler.set_policy(Time(0), &window)),
-        "policy window has no option \"width\"; known: order, rotation_seed, window_ms"
+        "policy window has no option \"width\"; known: inside, order, rotation_seed, window_ms"
     );
     window.table = PolicyOptions::default().with("order", "name");
     assert_eq!(
         text(scheduler.set_policy(Time(0), &window)),
-        "order cannot be \"name\"; known: rotated, id"
+        "order cannot be \"name\"; known: rotated, id, id-15-bit"
     );
     window.table = PolicyOptions::default().with("window_ms", true);
     assert_eq!(

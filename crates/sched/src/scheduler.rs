@@ -413,6 +413,7 @@ mod tests {
         given.table.set("order", "id");
         let scheduler = Scheduler::new(&given).unwrap();
         let told = scheduler.options();
+        given.table.set("inside", "place");
         given.table.set("rotation_seed", 0);
         assert_eq!(told, &given);
     }

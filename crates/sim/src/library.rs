@@ -29,6 +29,7 @@ library! {
     "liu-2013-fig6",
     "liu-2013-table1",
     "scale-1024",
+    "song-2011-as-printed",
     "song-2011-fig3",
     "song-2011-fig5",
     "song-2011-fig6",

@@ -12,6 +12,7 @@
 //! from forwarder to forwarder, so the disks of two forwarders serve the parts of one operation in
 //! different orders. This policy sorts them by file id and offset, upwards and then again from the
 //! lowest (C-SCAN). That order is the same on every forwarder, and adjacent requests cost no seek.
+//! `inside = "arrival"` leaves them as the paper does.
 
 use crate::elevator_queue::ElevatorQueue;
 use crate::epochs::{Epochs, ORDER, ROTATION_SEED, WINDOW_MS};
@@ -19,7 +20,8 @@ use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
-use crate::requests::{Index, Requests};
+use crate::policy_options::{OptionKind, OptionSpec};
+use crate::requests::{Index, List, Requests};
 use crate::types::Time;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -27,12 +29,20 @@ use alloc::vec::Vec;
 /// Queues of the last arrivals that are found without a search.
 const RECENT: usize = 16;
 
+/// How the requests of one application in one window are ordered.
+const INSIDE: OptionSpec = OptionSpec::new(
+    "inside",
+    OptionKind::Word(&["place", "arrival"]),
+    "order of an application's own requests in a window: by file and offset, the same on all \
+     forwarders, or by arrival, as printed in the paper",
+);
+
 /// Epoch, rank, application. The application decides where two ranks are equal.
 type Key = (u64, u64, u64);
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
     name: "window",
-    options: &[ORDER, ROTATION_SEED, WINDOW_MS],
+    options: &[INSIDE, ORDER, ROTATION_SEED, WINDOW_MS],
     merges: false,
     keeps_shares: false,
     make: |options| Ok(Box::new(Window::new(options))),
@@ -40,6 +50,7 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
 
 struct Window {
     epochs: Epochs,
+    by_arrival: bool,
     merge: Merge,
     by_key: FlatBTree<Key, u32>,
     queues: Vec<Queue>,
@@ -52,13 +63,65 @@ struct Window {
 /// The requests of one application in one window.
 struct Queue {
     key: Key,
-    order: ElevatorQueue,
+    order: Line,
+}
+
+/// Requests in the order of the option [`INSIDE`].
+enum Line {
+    ByPlace(ElevatorQueue),
+    ByArrival(List),
+}
+
+impl Line {
+    fn new(by_arrival: bool) -> Line {
+        match by_arrival {
+            true => Line::ByArrival(List::new()),
+            false => Line::ByPlace(ElevatorQueue::new()),
+        }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        match self {
+            Line::ByPlace(sweep) => sweep.is_empty(),
+            Line::ByArrival(list) => list.is_empty(),
+        }
+    }
+
+    /// Begins anew; it is empty.
+    fn restart(&mut self) {
+        if let Line::ByPlace(sweep) = self {
+            sweep.restart();
+        }
+    }
+
+    fn push(&mut self, requests: &mut Requests, index: Index) {
+        match self {
+            Line::ByPlace(sweep) => sweep.push(requests, index),
+            Line::ByArrival(list) => requests.push_back(list, index),
+        }
+    }
+
+    fn pop(&mut self, requests: &mut Requests) -> Index {
+        match self {
+            Line::ByPlace(sweep) => sweep.pop(requests),
+            Line::ByArrival(list) => requests.pop_front(list).expect("it is not empty"),
+        }
+    }
+
+    fn remove(&mut self, requests: &mut Requests, index: Index) {
+        match self {
+            Line::ByPlace(sweep) => sweep.remove(requests, index),
+            Line::ByArrival(list) => requests.unlink(list, index),
+        }
+    }
 }
 
 impl Window {
     fn new(options: &Options) -> Window {
         Window {
             epochs: Epochs::new(options),
+            by_arrival: options.table.is(&INSIDE, "arrival"),
             merge: Merge::new(options),
             by_key: FlatBTree::new(),
             queues: Vec::new(),
@@ -86,7 +149,7 @@ impl Window {
                 number
             }
             None => {
-                let order = ElevatorQueue::new();
+                let order = Line::new(self.by_arrival);
                 self.queues.push(Queue { key, order });
                 self.queues.len() as u32 - 1
             }
@@ -109,9 +172,9 @@ impl Policy for Window {
     fn arrived(&mut self, requests: &mut Requests, index: Index) {
         let entry = &requests[index];
         let epoch = self.epochs.of(&entry.request, entry.arrived);
-        let app = entry.request.app;
-        let number = self.queue_for((epoch, self.epochs.rank(app, epoch), app.0));
-        self.recent[app.0 as usize % RECENT] = number;
+        let key = self.epochs.key(entry.request.app, epoch);
+        let number = self.queue_for(key);
+        self.recent[key.2 as usize % RECENT] = number;
         self.queues[number as usize].order.push(requests, index);
         self.merge.arrived(requests, number, index);
     }
@@ -257,6 +320,35 @@ mod tests {
             let places = picked.iter().map(|&id| &input[id as usize]);
             let places: Vec<_> = places.map(|one| (one.file, one.offset)).collect();
             assert!(places.is_sorted(), "{places:?}");
+        }
+    }
+
+    #[test]
+    fn as_printed_an_application_s_requests_go_by_arrival() {
+        let mut options = options("id");
+        options.table = options.table.with("inside", "arrival");
+        let at = |app, offset, stamp_ms| Request {
+            offset,
+            ..from(app, stamp_ms)
+        };
+        let input = [
+            at(2, 8192, 10),
+            at(1, 8192, 10),
+            at(1, 0, 10),
+            at(2, 0, 10),
+            at(1, 4096, 10),
+        ];
+        assert_eq!(order(&options, Time(0), &input), [1, 2, 4, 0, 3]);
+    }
+
+    #[test]
+    fn as_printed_applications_whose_random_ids_are_equal_interleave() {
+        let twins = [(1 << 15) + 7, (5 << 15) + 7].map(|app| from(app, 10));
+        let input = [twins[0], twins[1], from(3, 10), twins[1], twins[0]];
+        for (order_by, picked) in [("id-15-bit", [2, 0, 1, 3, 4]), ("id", [2, 0, 4, 1, 3])] {
+            let mut options = options(order_by);
+            options.table = options.table.with("inside", "arrival");
+            assert_eq!(order(&options, Time(0), &input), picked, "{order_by}");
         }
     }
 
