@@ -159,6 +159,13 @@ pub struct Claim {
     pub against: Option<String>,
     /// The series of the other value, point by point: the change against it in percent.
     pub against_series: Option<String>,
+    /// Of these policies the best one at the same point: the change against it in percent. The best
+    /// is the one that moves most, of those whose windows within their targets are as many as any
+    /// of them has, to within a percentage point.
+    #[serde(default)]
+    pub against_best: Vec<String>,
+    /// The policy that takes the place of `policy`, instead of that policy's own baseline.
+    pub baseline: Option<String>,
     /// In which series; all.
     pub series: Option<String>,
     /// Of the values in these series, at `x` or at all x, their mean.
@@ -334,9 +341,12 @@ impl Scenario {
         self.policies.iter().position(|it| it.label == label)
     }
 
-    /// The number of the policy that takes the place of this one, to see whether a claim is of it.
-    pub(crate) fn baseline(&self, policy: usize) -> usize {
-        let label = self.policies[policy].baseline.as_deref();
+    /// The number of the policy that takes the place of a claim's, to see whether the claim is of
+    /// that one.
+    pub(crate) fn baseline(&self, claim: &Claim) -> usize {
+        let own = self.policy(&claim.policy).map(|it| &self.policies[it]);
+        let own = own.and_then(|policy| policy.baseline.as_deref());
+        let label = claim.baseline.as_deref().or(own);
         label.and_then(|label| self.policy(label)).unwrap_or(0)
     }
 }

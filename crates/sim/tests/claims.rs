@@ -115,3 +115,87 @@ fn what_a_claim_must_say_is_asked_for() {
         assert!(error.to_string().contains(wanted), "{error}");
     }
 }
+
+/// Beside a job with a target one that takes all that it gets, on a disk with a queue.
+const DEPTHS: &str = r#"
+title = "Depths of one policy"
+protocol = "open loop beside a closed one"
+network = { preset = "infiniband-4x" }
+forwarders = { count = 1 }
+device = { model = "hdd-ncq", write_cache_bytes = 0, depth = 64 }
+figure = { metric = "target_kept_500ms", also = ["device_bandwidth"], promises = true }
+policy = [
+    { policy = "two-level", label = "all", feedback = "off" },
+    { policy = "two-level", label = "one", feedback = "off", depth = 1 },
+    { policy = "two-level", label = "four", feedback = "off", depth = 4 },
+]
+[[application]]
+workload = "ior"
+processes = 4
+request = "64 KiB"
+requests = 80
+rate = "2 MB"
+share = { weight = 9, latency = "100 ms" }
+[[application]]
+workload = "ior"
+processes = 64
+request = "64 KiB"
+requests = 1000
+measured = false
+"#;
+
+fn of_depths(claim: &str) -> Result<Verdict, String> {
+    let text = format!("{DEPTHS}[[claim]]\n{claim}");
+    let scenario = Scenario::parse(&text, "test.toml", "test").map_err(|it| it.to_string())?;
+    let outcome = runner::run(&scenario, 2, &|_, _| {}).map_err(|it| it.to_string())?;
+    Ok(outcome.verdicts[0].clone())
+}
+
+#[test]
+fn the_best_of_several_depths_keeps_most_windows_and_then_moves_most() {
+    let claim = |metric: &str, policy: &str, words: &str| {
+        let text = format!("metric = \"{metric}\"\npolicy = \"{policy}\"\nmin = -3\n{words}");
+        of_depths(&text).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let best = "against_best = [\"one\", \"four\", \"all\"]\n";
+    // One call at a time and four keep the target, all do not; four move more than one.
+    let of_four = claim(
+        "device_bandwidth",
+        "four",
+        &format!("{best}baseline = \"one\"\n"),
+    );
+    assert_eq!(of_four.ours, 0.0);
+    assert!(
+        of_four.replaced.is_some_and(|it| it < -10.0) && !of_four.survives,
+        "{of_four:?}"
+    );
+    let of_four = claim("target_kept_500ms", "four", best);
+    assert_eq!(of_four.ours, 0.0);
+    assert!(
+        of_four.replaced.is_some_and(|it| it < -10.0) && !of_four.survives,
+        "{of_four:?}"
+    );
+}
+
+#[test]
+fn comparisons_with_the_best_name_policies_and_stand_alone() {
+    let refused = |words: &str| {
+        let text = format!("metric = \"makespan\"\npolicy = \"four\"\nmax = 9\n{words}");
+        of_depths(&text).expect_err("it is refused")
+    };
+    let error = refused("against_best = [\"one\", \"two\"]\n");
+    assert!(
+        error.contains("there is no \"two\"; there are all, one, four"),
+        "{error}"
+    );
+    let error = refused("against_best = [\"one\"]\nagainst = \"one\"\n");
+    assert!(
+        error.contains("without against, against_series and spread"),
+        "{error}"
+    );
+    let error = refused("baseline = \"two\"\n");
+    assert!(error.contains("claim[0].baseline"), "{error}");
+    let text = DEPTHS.replace("depth = 4 }", "depth = 0 }");
+    let error = Scenario::parse(&text, "test.toml", "test").expect_err("it is refused");
+    assert!(error.to_string().contains("policy[2].depth"), "{error}");
+}

@@ -47,6 +47,8 @@ metrics! {
         Makespan = "makespan, ms",
         /// Bytes of all applications over the makespan, MB/s.
         Bandwidth = "bandwidth, MB/s",
+        /// Bytes that devices moved, those of the background too, over the makespan, MB/s.
+        DeviceBandwidth = "bandwidth of devices, MB/s",
         /// Time until an access's last forwarder is done, divided by that of its first one; mean.
         LastToFirst = "last/first forwarder",
         /// Mean time until an access's first forwarder is done, ms.

@@ -147,6 +147,10 @@ fn over(scenario: &Scenario, outcome: &Grid, claim: &Claim, replaced: bool) -> V
     }
 }
 
+/// Of policies whose windows within the target differ by less than this, in percentage points, the
+/// one that moves most is the best.
+const AS_GOOD: f64 = 1.0;
+
 /// A claim and one series.
 struct Judge<'a> {
     scenario: &'a Scenario,
@@ -169,7 +173,7 @@ impl Judge<'_> {
         let number = |label: &String| scenario.policy(label);
         let policy = number(&claim.policy).expect("it was checked");
         let policy = match replaced {
-            true => scenario.baseline(policy),
+            true => scenario.baseline(claim),
             false => policy,
         };
         let named = |name: &String| scenario.series.iter().position(|it| it.name == *name);
@@ -199,8 +203,26 @@ impl Judge<'_> {
         (self.series, self.policy)
     }
 
+    /// Of the policies that the claim compares with, the best one at this point.
+    fn best(&self, point: usize) -> Option<usize> {
+        let of = |policy: usize, metric| self.outcome[self.series][point][policy].get(metric);
+        let kept = |policy: &usize| of(*policy, Metric::TargetKept500ms);
+        let named = self.claim.against_best.iter();
+        let named = named.filter_map(|label| self.scenario.policy(label));
+        let most = named
+            .clone()
+            .map(|policy| kept(&policy))
+            .fold(0.0, f64::max);
+        let good = named.filter(|policy| kept(policy) >= most - AS_GOOD);
+        good.max_by(|a, b| {
+            let moved = |policy| of(policy, Metric::DeviceBandwidth);
+            moved(*a).total_cmp(&moved(*b))
+        })
+    }
+
     fn change(&self, point: usize) -> f64 {
-        match self.against {
+        let best = self.best(point).map(|policy| (self.series, policy));
+        match self.against.or(best) {
             Some(other) => 100.0 * (self.at(point, self.own()) / self.at(point, other) - 1.0),
             None => self.at(point, self.own()),
         }
@@ -258,6 +280,10 @@ impl Judge<'_> {
 
     fn measured(&self) -> String {
         let (words, policy) = (self.claim.metric.words(), &self.claim.policy);
+        if let [first, .., last] = self.claim.against_best.as_slice() {
+            let among = format!("the best of {first} to {last}");
+            return format!("{words} under {policy}, change against {among} in %");
+        }
         match (self.against, self.claim.spread) {
             (Some(_), false) => {
                 format!(

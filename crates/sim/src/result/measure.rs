@@ -113,6 +113,8 @@ fn of_forwarders(result: &mut PointResult, outcome: &world::Outcome) {
     let calls = calls as f64;
     result.set(Metric::Makespan, makespan / MS);
     result.set(Metric::Bandwidth, ratio(bytes as f64 * 1000.0, makespan));
+    let moved_mb_s = ratio(moved as f64 * 1000.0, makespan);
+    result.set(Metric::DeviceBandwidth, moved_mb_s);
     result.set(Metric::Utilisation, ratio(busy as f64 * 100.0, possible));
     result.set(Metric::BackEndCalls, calls);
     result.set(Metric::AggregationRequests, ratio(requests as f64, calls));

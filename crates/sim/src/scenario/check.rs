@@ -132,6 +132,10 @@ pub(super) fn claims(source: &Source, scenario: &Scenario) -> Result<(), Scenari
             claim.metric,
             &format!("{place}.metric"),
         )?;
+        if !claim.against_best.is_empty() {
+            let place = format!("{place}.against_best");
+            measured(source, &scenario.figure, Metric::TargetKept500ms, &place)?;
+        }
         let checked = names(scenario, claim)
             .and_then(|()| band(claim))
             .and_then(|()| meaning(scenario, claim));
@@ -152,8 +156,11 @@ fn names(scenario: &Scenario, claim: &Claim) -> Result<(), Wrong> {
     let named = [
         ("policy", Some(&claim.policy)),
         ("against", claim.against.as_ref()),
+        ("baseline", claim.baseline.as_ref()),
     ];
-    for (key, label) in named {
+    let best = claim.against_best.iter();
+    let best = best.map(|label| ("against_best", Some(label)));
+    for (key, label) in named.into_iter().chain(best) {
         if let Some(label) = label.filter(|label| !labels.contains(&label.as_str())) {
             let reason = format!("there is no {label:?}; there are {}", labels.join(", "));
             return Err((key, reason));
@@ -199,6 +206,12 @@ fn band(claim: &Claim) -> Result<(), Wrong> {
         _ if claim.mean && claim.spread => {
             Err(("mean", "either mean or spread, not both".to_string()))
         }
+        _ if !claim.against_best.is_empty()
+            && (claim.against.is_some() || claim.against_series.is_some() || claim.spread) =>
+        {
+            let reason = "is a comparison of its own: without against, against_series and spread";
+            Err(("against_best", reason.to_string()))
+        }
         _ if !claim.over.is_empty() && (claim.series.is_some() || claim.spread) => {
             let reason = "is a mean over series: without series and spread";
             Err(("over", reason.to_string()))
@@ -211,7 +224,7 @@ fn band(claim: &Claim) -> Result<(), Wrong> {
 /// paper's number is another one.
 fn meaning(scenario: &Scenario, claim: &Claim) -> Result<(), Wrong> {
     let policy = scenario.policy(&claim.policy).unwrap_or_default();
-    if claim.tests == Tests::Policy && scenario.baseline(policy) == policy {
+    if claim.tests == Tests::Policy && scenario.baseline(claim) == policy {
         let reason = format!(
             "{} is what others are replaced by: its claims say tests = \"describes\"",
             claim.policy

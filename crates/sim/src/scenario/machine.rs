@@ -164,6 +164,7 @@ impl Machine {
             label: String::new(),
             options: Options::default(),
             training: Training::default(),
+            depth: None,
             baseline: None,
         };
         let checked = machine.setup(&policy, 1, None).check();
@@ -181,12 +182,18 @@ impl Machine {
         let mut rng = Rng::new(seed).split();
         let (applications, nodes) = self.load(&mut rng, alone);
         let rehearsals = (0..policy.training.rehearsals).map(|_| self.load(&mut rng, alone).0);
+        let mut device = self.forwarders.device.clone();
+        if let Some(depth) = policy.depth {
+            let set = device.set("depth", depth.into());
+            set.expect("it was checked when the policy was read");
+        }
         Setup {
             seed,
             nodes,
             clock_skew_ns: self.clock_skew_ns,
             network: self.network,
             forwarders: ForwarderOptions {
+                device,
                 scheduler: Options {
                     cost: self.cost,
                     shares: self.shares.clone(),

@@ -11,6 +11,8 @@ pub struct Policy {
     pub label: String,
     /// The scheduler's options.
     pub options: Options,
+    /// How many calls a forwarder has running at once under this policy; None: as the device says.
+    pub depth: Option<u32>,
     /// What the policy learns before it is measured.
     pub training: Training,
     /// The label of the policy that takes its place to see whether a claim is of it; None: the
@@ -36,6 +38,9 @@ const TRACES: u32 = 6;
 /// Most runs and repetitions of a training.
 const TRAINING_MAX: u32 = 64;
 
+/// Most calls at once: as many as a device takes.
+const DEPTH_MAX: u32 = 4096;
+
 /// The keys of a policy's training.
 const TRAINING: [&str; 3] = ["traces", "traces_of", "rehearsals"];
 
@@ -51,7 +56,7 @@ pub(super) fn policies(
             .map_err(|e: toml::de::Error| source.wrong("policies", e.message()))?;
         for name in names {
             let options = Options::for_policy(&name);
-            policies.push(policy(source, "policies", name, options, &[], None)?);
+            policies.push(policy(source, "policies", name, options, &[])?);
         }
     }
     for (number, entry) in tables(source, table, "policy")?.into_iter().enumerate() {
@@ -79,6 +84,7 @@ fn read_policy(
     };
     let label = text(&mut entry, "label")?.unwrap_or_else(|| name.clone());
     let baseline = text(&mut entry, "baseline")?;
+    let depth = read_depth(source, place, &mut entry)?;
     let mut options = Options::for_policy(&name);
     let mut training = Vec::new();
     for key in TRAINING {
@@ -108,7 +114,27 @@ fn read_policy(
             _ => return Err(wrong("takes a whole number, true or false, or a word")),
         }
     }
-    policy(source, place, label, options, &training, baseline)
+    Ok(Policy {
+        baseline,
+        depth,
+        ..policy(source, place, label, options, &training)?
+    })
+}
+
+/// The depth of a policy, if it has one of its own.
+fn read_depth(
+    source: &Source,
+    place: &str,
+    entry: &mut toml::Table,
+) -> Result<Option<u32>, ScenarioError> {
+    let Some(value) = entry.remove("depth") else {
+        return Ok(None);
+    };
+    let depth = value.as_integer().and_then(|it| u32::try_from(it).ok());
+    match depth {
+        Some(1..=DEPTH_MAX) => Ok(depth),
+        _ => Err(source.wrong(&format!("{place}.depth"), format!("takes 1 to {DEPTH_MAX}"))),
+    }
 }
 
 fn policy(
@@ -117,7 +143,6 @@ fn policy(
     label: String,
     mut options: Options,
     training: &[(&str, toml::Value)],
-    baseline: Option<String>,
 ) -> Result<Policy, ScenarioError> {
     let records = is_recorded(&options);
     if records {
@@ -130,7 +155,8 @@ fn policy(
         label,
         options,
         training,
-        baseline,
+        depth: None,
+        baseline: None,
     })
 }
 
