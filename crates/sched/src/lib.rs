@@ -30,6 +30,7 @@ extern crate std;
 
 mod aging;
 mod c_scan;
+mod climb;
 mod cost;
 mod depth;
 mod elevator_queue;

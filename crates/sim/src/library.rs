@@ -37,8 +37,11 @@ library! {
     "song-2011-fig8",
     "vpfs-2013-fig1",
     "vpfs-2013-fig3",
+    "vpfs-2013-fig4",
+    "vpfs-2013-fig5",
     "vpfs-shares",
     "vpfs-slo",
+    "vpfs-slo-depths",
 }
 
 /// The scenario of a name; None: there is none.

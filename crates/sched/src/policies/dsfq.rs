@@ -286,8 +286,9 @@ impl Policy for Dsfq {
         requests.push_back(&mut self.queues[number as usize], index);
         self.merge.arrived(requests, number, index);
         let target = self.target(&request);
+        let cost_ns = self.cost.request_ns(&request);
         if let Some(feedback) = self.feedback() {
-            feedback.arrived(index, target, now);
+            feedback.arrived(index, target, cost_ns, now);
         }
     }
 

@@ -10,6 +10,7 @@
 //! takes its place. So the places that an application has among the others are those of its target,
 //! whatever it asks for.
 
+use crate::cost::CostModel;
 use crate::depth::Feedback;
 use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
@@ -52,6 +53,7 @@ const PERCENTILE: u8 = 95;
 struct Edf {
     shares: Shares,
     default: Latency,
+    cost: CostModel,
     merge: Merge,
     feedback: Option<Feedback>,
     /// By deadline and arrival.
@@ -94,6 +96,7 @@ impl Edf {
         Edf {
             shares: options.shares.clone(),
             default,
+            cost: options.cost,
             merge: Merge::new(options),
             feedback: feedback(options, default),
             by_deadline: FlatBTree::new(),
@@ -190,7 +193,8 @@ impl Policy for Edf {
         }
         self.merge.arrived(requests, 0, index);
         if let Some(feedback) = &mut self.feedback {
-            feedback.arrived(index, target, requests[index].ready);
+            let cost_ns = self.cost.request_ns(&requests[index].request);
+            feedback.arrived(index, target, cost_ns, requests[index].ready);
         }
     }
 
