@@ -125,12 +125,14 @@ impl Calibrate {
         let dir = std::path::absolute(&self.dir).unwrap_or(self.dir.clone());
         // A name with a line break must stay a comment.
         let dir = dir.display().to_string().replace(char::is_control, "?");
+        // Who finds the file later has not seen the warning.
+        let few = few(measured).map_or(String::new(), |few| format!("# Warning: {few}.\n"));
         let (read, write) = depths(measured);
         format!(
             "# What accesses cost on {dir}, measured by tidegate calibrate\n\
              # in a file of {} bytes, {}, one access at a time.\n\
              # Random 4 KiB accesses gain by up to {read} reads or {write} writes at a time.\n\
-             {}",
+             {few}{}",
             measured.bytes,
             match measured.by() {
                 Route::Direct => "past the page cache",
@@ -346,5 +348,58 @@ fn route(by: Route) -> &'static str {
     match by {
         Route::Direct => "direct",
         Route::Buffered => "buffered",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_server::calibrate::Point;
+
+    /// The file made of two lengths of each kind of access, each measured so often.
+    fn text(count: usize) -> String {
+        let mut points = Vec::new();
+        for direction in [Direction::Read, Direction::Write] {
+            for (sequential, len) in [(false, 4096), (false, 65_536), (true, 4096), (true, 65_536)]
+            {
+                let by = Route::Direct;
+                points.push(Point {
+                    access: Access {
+                        direction,
+                        sequential,
+                        len,
+                        by,
+                    },
+                    ns: 1000 + len,
+                    count,
+                });
+            }
+        }
+        let measured = Measured {
+            bytes: 1 << 20,
+            no_direct: None,
+            points,
+            depths: Vec::new(),
+        };
+        let calibrate = Calibrate {
+            dir: PathBuf::from("/scratch"),
+            output: None,
+            size: 1 << 20,
+            seconds: 1,
+            json: false,
+        };
+        calibrate.text(&measured, &measured.fit())
+    }
+
+    #[test]
+    fn a_model_of_a_handful_of_times_says_so_in_its_file() {
+        let seldom = text(TIMES_MIN - 1);
+        let line = seldom.lines().find(|line| line.starts_with("# Warning: "));
+        let line = line.unwrap_or_else(|| panic!("{seldom}"));
+        assert!(line.contains("8 of 8 kinds of access"), "{line}");
+        let model = CostModel::parse(&seldom).expect("comments are no part of the model");
+        let often = text(TIMES_MIN);
+        assert!(!often.contains("Warning"), "{often}");
+        assert_eq!(CostModel::parse(&often), Ok(model));
     }
 }
