@@ -41,8 +41,7 @@ pub(crate) const PREDICTION: OptionSpec = OptionSpec::new(
     "prediction",
     OptionKind::Word(&["off", "recorded", "online"]),
     "a run of adjacent requests may wait for more of it. `recorded`: as traces of earlier runs \
-     foretell, for the simulator and the C library; `online`: as was learned from the load; see \
-     [prediction.md](prediction.md)",
+     foretell; `online`: as was learned from the load; see [prediction.md](prediction.md)",
 );
 
 /// The prediction says how long a wait is; this bound keeps a wrong one from stopping the device.

@@ -1,6 +1,7 @@
 //! A forwarder's configuration: the table of keys, where values come from, and the checks that one
 //! row of the table cannot express. Every refusal says what is wrong, where, and what to do.
 
+mod foretold;
 mod key;
 mod keys;
 mod row;
@@ -116,7 +117,8 @@ impl Config {
         };
         let section = source.section(SchedulerKeys::SECTION);
         config.depth_written = section.holds("depth");
-        config.scheduler = scheduler::read(section, defaults, config.window_ms)?;
+        let forwarder = Some(config.forwarder);
+        config.scheduler = scheduler::read(section, defaults, config.window_ms, forwarder)?;
         Ok(config)
     }
 

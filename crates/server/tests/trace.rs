@@ -9,8 +9,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Peer, Scratch, start};
-use tidegate_server::config::{Address, Config, TraceOptions};
+use support::{Peer, Scratch, start, until};
+use tidegate_sched::CostModel;
+use tidegate_server::config::{Address, Config, Source, TraceOptions};
 use tidegate_server::{Server, StartError};
 use tidegate_trace::{Direction, Ending, Reader, Record};
 use tidegate_wire::{Extent, Extents, Handle, Op, Outcome};
@@ -263,4 +264,66 @@ fn a_forwarder_that_is_started_again_goes_on_in_its_trace() {
             .windows(2)
             .all(|pair| pair[0].arrival_ns < pair[1].arrival_ns)
     );
+}
+
+/// A forwarder whose configuration has these lines, on accesses that cost 40 s each: what may save
+/// one is waited for. Nothing is corrected by what they really take.
+fn start_foretold(scratch: &Scratch, lines: &str) -> tidegate_server::Running {
+    let mut cost = CostModel::default();
+    cost.read_random.base_ns = 40_000_000_000;
+    let file = scratch.0.join("dear.cost");
+    std::fs::write(&file, cost.to_string()).expect("ours");
+    let text = format!(
+        "export = {:?}\nlisten = [\"unix:{}\"]\nreactors = {REACTORS}\n[scheduler]\n\
+         policy = \"aioli\"\ncost_file = {file:?}\ncost_estimate = false\n\
+         wait_us_max = 10000000\n{lines}",
+        scratch.export(),
+        scratch.socket().display(),
+    );
+    let source = Source::parse(&text, "f.toml").expect("it is TOML");
+    let config = Config::from_source(source).unwrap_or_else(|error| panic!("{error}"));
+    let server = Server::bind(&config).expect("the configuration is right");
+    server.spawn().expect("a thread can be had")
+}
+
+#[test]
+fn what_one_run_recorded_another_waits_for() {
+    let scratch = Scratch::new("foretold");
+    let file = scratch.0.join("run.trace");
+    let running = start(&scratch, |config| record_into(config, &file, 1000));
+    let mut peer = Peer::unix(&scratch.socket()).greet();
+    let handle = peer.create("data");
+    peer.write(handle, 0, &[7; 8192]);
+    peer.read(handle, 0, 4096);
+    peer.read(handle, 4096, 4096);
+    assert!(running.shutdown().expect("it ends"));
+
+    let foretold = format!("prediction = \"recorded\"\ntrace_files = [{file:?}]\n");
+    for (lines, waits) in [("", false), (foretold.as_str(), true)] {
+        let running = start_foretold(&scratch, lines);
+        let mut first = Peer::unix(&scratch.socket()).greet();
+        let mut second = Peer::unix(&scratch.socket()).greet();
+        let handle = first.create("data");
+        let extents = Extent {
+            offset: 0,
+            len: 4096,
+        }
+        .into();
+        let frame = first.frame(Op::Read { handle, extents }, &[]);
+        first.send(&frame).expect("the connection is open");
+        if waits {
+            // Nothing else is there to do, and yet it waits for the rest.
+            until("a request that waits", || second.status("\"queued\":") == 1);
+        } else {
+            first.receive().expect("it is answered at once");
+        }
+        assert_eq!(second.read(handle, 4096, 4096), [7; 4096]);
+        if waits {
+            let (reply, payload) = first.receive().expect("with the other");
+            assert!(reply.result.is_ok() && payload == [7; 4096], "{reply:?}");
+        }
+        let calls = second.status("\"storage_reads\":");
+        assert_eq!(calls, if waits { 1 } else { 2 });
+        assert!(running.shutdown().expect("it ends"));
+    }
 }

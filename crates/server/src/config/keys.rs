@@ -370,6 +370,10 @@ keys! {
 
         /// Whether these costs are corrected by what accesses take
         cost_estimate: Option<bool> = or(None).default_words("true");
+
+        /// Traces of earlier runs, as forwarders record them, for `prediction = "recorded"`;
+        /// [prediction.md](prediction.md). They must be there when the forwarder starts
+        trace_files: Vec<PathBuf> = or(Vec::new()).default_words("none");
     }
 }
 

@@ -4,13 +4,14 @@
 use super::key::Keys;
 use super::keys::SchedulerKeys;
 use super::source::Section;
-use super::{ConfigError, Source, Value, parse_bytes};
+use super::{ConfigError, Source, Value, foretold, parse_bytes};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 use tidegate_sched::{
-    CostModel, Options, OptionsError, PolicyOptions, PolicySpec, Scheduler, policies,
+    CostModel, Options, OptionsError, PolicyOptions, PolicySpec, Prediction, Scheduler, policies,
 };
 
 /// Bytes of a cost model beyond which it is none.
@@ -18,8 +19,8 @@ const COST_BYTES_MAX: u64 = 1 << 16;
 
 /// Reads a `[scheduler]` table that came at run time, as text without the heading, on a device that
 /// has this default width of windows ([`Config::window_ms`](super::Config::window_ms)). What the
-/// text leaves out gets its default, but for the depth and the cost model, which stay as they are
-/// `now`.
+/// text leaves out gets its default, but for the depth, the cost model and what traces foretell,
+/// which stay as they are `now`.
 pub fn scheduler_options(
     text: &str,
     now: &Options,
@@ -32,42 +33,50 @@ pub fn scheduler_options(
         cost: now.cost,
         estimate: now.estimate,
         wall_offset_ns: now.wall_offset_ns,
+        prediction: now.prediction.clone(),
         ..Options::default()
     };
     read(
         source.section("").named(SchedulerKeys::SECTION),
         defaults,
         window_ms,
+        None,
     )
 }
 
-/// Checks the section `scheduler` of settings.
+/// Checks the section `scheduler` of settings. Whether forwarders have traces only they know.
 pub fn check_scheduler(mut source: Source, depth: u32) -> Result<Options, ConfigError> {
     let defaults = Options {
         depth,
+        prediction: Some(Arc::new(Prediction::new(&[], &CostModel::default()))),
         ..Options::default()
     };
-    read(source.section(SchedulerKeys::SECTION), defaults, None)
+    read(source.section(SchedulerKeys::SECTION), defaults, None, None)
 }
 
 /// Reads the section. The defaults give what no key does, and depth, costs and whether they are
 /// corrected where the keys for them are not written. `window_ms` is the width of windows where
-/// a policy that has windows is given none.
+/// a policy that has windows is given none. `forwarder` is the number of the one that starts.
 pub(super) fn read(
     mut section: Section,
     defaults: Options,
     window_ms: Option<u64>,
+    forwarder: Option<u16>,
 ) -> Result<Options, ConfigError> {
     let keys = SchedulerKeys::read(&mut section)?;
     let cost = keys.cost_file.as_deref().map(cost_model).transpose();
     let cost = cost.map_err(|what| section.wrong("cost_file", what))?;
+    let cost = cost.unwrap_or(defaults.cost);
+    let foretold = foretold::of_files(&keys.trace_files, forwarder, &cost);
+    let foretold = foretold.map_err(|what| section.wrong("trace_files", what))?;
     let own = section.rest();
     let mut options = Options {
         policy: keys.policy,
         queued_max: keys.queued_max,
         depth: keys.depth.unwrap_or(defaults.depth),
         merge: keys.merge,
-        cost: cost.unwrap_or(defaults.cost),
+        cost,
+        prediction: foretold.map(Arc::new).or(defaults.prediction),
         estimate: keys.cost_estimate.unwrap_or(defaults.estimate),
         batch_bytes_max: keys.batch_bytes_max,
         batch_requests_max: keys.batch_requests_max,
@@ -152,8 +161,9 @@ fn refused(
         | OptionsError::WrongType { option, .. }
         | OptionsError::OutOfRange { option, .. } => at(option, error.to_string()),
         OptionsError::NoPrediction => {
-            let what = "prediction = \"recorded\" is for the simulator and the C library, \
-                        which are given traces; a forwarder can have \"online\"";
+            let what = "prediction = \"recorded\" needs trace_files = [\"FILE\"] where the \
+                        forwarder starts: traces of earlier runs of the program; \"online\" \
+                        needs none";
             at("prediction", what.to_string())
         }
         _ => section.wrong("policy", error.to_string()),

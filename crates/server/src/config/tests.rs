@@ -149,7 +149,7 @@ fn wrong_values_of_a_policy_say_so_too() {
         ),
         (
             "[scheduler]\npolicy = \"aioli\"\nprediction = \"recorded\"\n",
-            "f.toml:5: prediction = \"recorded\" is for the simulator and the C library",
+            "f.toml:5: prediction = \"recorded\" needs trace_files = [\"FILE\"] where the",
         ),
         (
             "[scheduler]\ncost_file = \"/dev/null\"\n",
@@ -231,6 +231,78 @@ fn a_cost_model_is_read_from_its_file() {
     let changed = format!("policy = \"sjf\"\n{line}cost_estimate = true\n");
     let changed = scheduler_options(&changed, &options, None).expect("it is valid");
     assert_eq!((changed.cost, changed.estimate), (model, true));
+    std::fs::remove_file(&path).expect("it is ours");
+}
+
+#[test]
+fn what_earlier_runs_foretell_is_read_from_their_traces() {
+    use tidegate_trace::{Header, Origin, Record, Writer};
+    let path = std::env::temp_dir().join(format!("tidegate-foretold-{}", std::process::id()));
+    let line = format!("trace_files = [\"{}\"]\n", path.display());
+    let scheduler = "[scheduler]\npolicy = \"aioli\"\nprediction = \"recorded\"\n";
+    let text = format!("forwarder = 1\nseats = 2\n{GOOD}{scheduler}{line}");
+    let refused = |expected: &str| {
+        let error = refusal(&text);
+        let place = format!("f.toml:8: trace_files: {}", path.display());
+        assert!(
+            error.starts_with(&place) && error.contains(expected),
+            "{error}"
+        );
+    };
+    refused("cannot be read: No such file");
+    std::fs::write(&path, "").expect("it is ours");
+    refused("the file is empty");
+    std::fs::write(&path, [7; 4096]).expect("it is ours");
+    refused("not a trace");
+    let trace = |origin, forwarders: &[u16]| {
+        let header = Header {
+            origin,
+            ..Header::default()
+        };
+        let mut writer = Writer::new(Vec::new(), &header).expect("memory takes it");
+        for (at, forwarder) in (0..).zip(forwarders) {
+            let record = Record {
+                forwarder: Some(*forwarder),
+                offset: at * 4096,
+                len: 4096,
+                arrival_ns: 1_000_000 * (5 + at),
+                ..Record::default()
+            };
+            writer.record(&record).expect("memory takes it");
+        }
+        writer.finish().expect("memory takes it")
+    };
+    std::fs::write(&path, trace(Origin::Darshan, &[1])).expect("it is ours");
+    refused("was imported from a Darshan log");
+    let mut damaged = trace(Origin::Forwarder, &[1, 1, 1]);
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    std::fs::write(&path, damaged).expect("it is ours");
+    refused("the trace is damaged at byte ");
+    std::fs::write(&path, trace(Origin::Forwarder, &[0, 0])).expect("it is ours");
+    let error = refusal(&text);
+    assert!(
+        error.ends_with("none of them has a request of forwarder 1"),
+        "{error}"
+    );
+
+    std::fs::write(&path, trace(Origin::Forwarder, &[1, 1, 0])).expect("it is ours");
+    let options = parse(&text).expect("it is valid").scheduler;
+    let foretold = options.prediction.clone().expect("it was read");
+    assert_eq!(foretold.len(), (2, 1));
+    // A change of policy keeps it, and can name no other.
+    let set = "policy = \"aioli\"\nprediction = \"recorded\"\n";
+    let changed = scheduler_options(set, &options, None).expect("it is valid");
+    assert_eq!(changed.prediction, Some(foretold));
+    let error = scheduler_options(&format!("{set}{line}"), &options, None);
+    let error = error.expect_err("must be refused").to_string();
+    assert!(
+        error.contains("trace_files are read when a forwarder starts"),
+        "{error}"
+    );
+    let none = tidegate_sched::Options::default();
+    let error = scheduler_options(set, &none, None).expect_err("must be refused");
+    assert!(error.to_string().contains("needs trace_files"), "{error}");
     std::fs::remove_file(&path).expect("it is ours");
 }
 

@@ -153,6 +153,15 @@ impl Item for String {
     }
 }
 
+impl Item for PathBuf {
+    fn read_item(text: &str) -> Result<PathBuf, String> {
+        match text {
+            "" => Err("\"\" is no file".to_string()),
+            _ => Ok(PathBuf::from(text)),
+        }
+    }
+}
+
 impl Item for Address {
     fn read_item(text: &str) -> Result<Address, String> {
         text.parse()
