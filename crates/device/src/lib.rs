@@ -1,5 +1,5 @@
-//! Models of disks and SSDs: how long accesses take. The simulator runs them in virtual time, a
-//! forwarder's emulated device sleeps for what they say.
+//! Models of disks, SSDs and storage servers: how long accesses take. The simulator runs them in
+//! virtual time; a forwarder's emulated device, a disk or an SSD, sleeps for what they say.
 //!
 //! The models know no clock and use integers only, so the same accesses at the same times take
 //! the same time on every machine.
@@ -25,9 +25,11 @@ pub mod address;
 mod disk;
 mod ideal;
 mod options;
+mod server;
 mod ssd;
 
 pub use options::{DeviceOptions, Number, OptionsError, PRESETS};
+pub use server::{Server, ServerOptions};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
