@@ -9,6 +9,7 @@ mod keys;
 mod load;
 mod machine;
 mod policies;
+mod servers;
 mod shares;
 mod source;
 
@@ -332,6 +333,7 @@ impl Scenario {
             warnings,
         };
         check::figure(&source, &scenario.figure)?;
+        check::servers(&source, &scenario)?;
         check::claims(&source, &scenario)?;
         Ok(scenario)
     }

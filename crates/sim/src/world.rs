@@ -3,6 +3,8 @@
 //!
 //! A run ([`run`]) is a function of its [`Setup`]: same setup, same [`Outcome`], byte for byte.
 
+mod asked;
+mod direct;
 mod fabric;
 mod faults;
 mod follow;
@@ -11,11 +13,14 @@ mod host;
 mod node;
 mod operation;
 mod outcome;
+mod own_device;
 mod passes;
+mod pieces;
 mod port;
 mod process;
 mod program;
 mod seats;
+mod servers;
 mod setup;
 mod totals;
 mod wakes;
@@ -27,22 +32,25 @@ pub use operation::Operation;
 pub use outcome::{Outcome, RECORDS_MAX};
 pub use port::NetworkOptions;
 pub use program::{Access, Part, Program, Step};
+pub use servers::ServersOptions;
 pub use setup::{Application, Fault, FaultKind, ForwarderOptions, Process, Setup, SetupError};
 pub use totals::{ApplicationTotals, Spreads, Totals};
 
 use crate::events::Events;
 use crate::rng::Rng;
-use fabric::{Body, Fabric, Link, LinkId, Sending, moved_bytes, reply_bytes, request_bytes};
+use fabric::{Body, Fabric, Link, LinkId, Sending, moved_bytes, request_bytes};
 use follow::Follows;
-use host::{Host, Started};
+use host::Host;
 use node::{Answered, Node};
 use outcome::Recorder;
 use passes::Passes;
 use process::{App, Running};
 use seats::Seats;
+use servers::Servers;
 use std::sync::Arc;
 use tidegate_client::core as client;
-use tidegate_forward::{Config, Input, JobId, Output};
+use tidegate_client::core::CallId;
+use tidegate_forward::{Config, Input, JobId};
 use tidegate_sched::{Prediction, ServiceReport};
 
 /// One second.
@@ -70,6 +78,8 @@ enum Event {
     },
     /// A forwarder's device may have done something.
     WakeDevice(u32),
+    /// A server may have done something.
+    WakeServer(u32),
     Sent(Sending),
     WakeForwarder(u32),
     WakeNode(u32),
@@ -121,6 +131,15 @@ pub fn run(setup: Setup) -> Result<Outcome, SetupError> {
     Ok(world.into_outcome())
 }
 
+/// By node, how far its clock is ahead of the slowest that there can be, ns.
+fn skews(setup: &Setup, rng: &mut Rng) -> Vec<u64> {
+    let skews = (0..setup.nodes).map(|_| match setup.clock_skew_ns {
+        0 => 0,
+        skew => rng.below(2 * skew + 1),
+    });
+    skews.collect()
+}
+
 struct World {
     forwarding: ForwarderOptions,
     config: Config,
@@ -130,6 +149,10 @@ struct World {
     seats: Seats,
     nodes: Vec<Node>,
     hosts: Vec<Host>,
+    servers: Option<Servers>,
+    /// Programs reach the servers without forwarders.
+    direct: bool,
+    direct_work: Work,
     apps: Vec<App>,
     processes: Vec<Running>,
     faults: Vec<Fault>,
@@ -151,21 +174,17 @@ impl World {
         let wall_ns = 1_700_000_000 * SECOND + rng.below(3600 * SECOND);
         let config = setup.config(wall_ns);
         let layout = config.layout;
+        let depth = config.scheduler.depth;
+        let device = |number: u64| setup.device(number);
+        let servers = setup.servers.clone();
+        let servers = servers.map(|it| Servers::new(it, &setup.forwarders.device, device));
         let host = |number: u64| {
-            let mut device = setup.forwarders.device.clone();
-            if setup.turns_disks {
-                // Devices without platters have no such option.
-                let turn = setup.seed.wrapping_mul(0x1_0001).wrapping_add(number);
-                let _ = device.set("rotation_seed", turn);
-            }
-            Host::new(&device, layout, setup.forwarders.contention_percent)
+            let device = setup.servers.is_none().then(|| device(number));
+            let contention_percent = setup.forwarders.contention_percent;
+            Host::new(device.as_ref(), depth, layout, contention_percent)
         };
         let hosts = (0..forwarders as u64).map(host).collect();
-        let skews = (0..setup.nodes).map(|_| match setup.clock_skew_ns {
-            0 => 0,
-            skew => rng.below(2 * skew + 1),
-        });
-        let skews: Vec<u64> = skews.collect();
+        let skews = skews(&setup, &mut rng);
         let nodes = skews.iter().enumerate().map(|(number, skew)| {
             let wall_ns = wall_ns + skew - setup.clock_skew_ns.min(wall_ns);
             let merge = setup.forwarders.merge_blocks;
@@ -177,7 +196,7 @@ impl World {
             node
         });
         let nodes: Vec<Node> = nodes.collect();
-        let fabric = Fabric::new(setup.network, nodes.len() + forwarders, rng.split());
+        let fabric = Fabric::new(setup.network, setup.ports(), rng.split());
         let mut passes = Passes::new(setup.rehearsals, setup.applications, rng);
         let (apps, processes) = passes.next();
         let follows = Follows {
@@ -194,9 +213,12 @@ impl World {
             fabric,
             seats: Seats::new(forwarders),
             hosts,
+            servers,
+            direct: setup.direct,
+            direct_work: Work::default(),
             running: 0,
             recorder: Recorder::new(
-                setup.open_sessions,
+                setup.open_sessions && !setup.direct,
                 setup.keep_accesses,
                 setup.records_max,
                 follows,
@@ -221,7 +243,9 @@ impl World {
     /// Starts all forwarders, and the programs once the sessions are open.
     fn begin(&mut self) {
         for forwarder in 0..self.hosts.len() {
-            self.start_host(forwarder);
+            if !self.direct {
+                self.start_host(forwarder);
+            }
             self.pump_host(forwarder as u32);
         }
         if self.recorder.opens_sessions {
@@ -244,9 +268,11 @@ impl World {
         for (forwarder, host) in self.hosts.iter().enumerate() {
             self.recorder.depth_is(forwarder, now, || host.depth());
         }
-        self.hosts
-            .iter_mut()
-            .for_each(|host| host.work = Work::default());
+        self.hosts.iter_mut().for_each(Host::count_work);
+        if let Some(servers) = &mut self.servers {
+            servers.count_work(now);
+        }
+        self.direct_work = Work::default();
         let faults = self.faults.iter().enumerate();
         for (number, fault) in faults.filter(|_| self.passes.is_last()) {
             self.events
@@ -286,6 +312,7 @@ impl World {
             Event::WakeForwarder(_) | Event::WakeDevice(_) | Event::WakeNode(_) => {
                 self.wake(&event);
             }
+            Event::WakeServer(server) => self.wake_server(server),
             Event::Resume(process) => self.advance(process),
             Event::ShuffleEnds(process, answered) => self.access_ends(process, &answered),
             Event::Word(process) => self.word(process),
@@ -355,7 +382,8 @@ impl World {
                 let host = &mut self.hosts[self.fabric.link(link).forwarder as usize];
                 host.takes(there, self.forwarding.process_ns(bytes))
             }
-            Body::Reply(..) | Body::Word(_) => there,
+            Body::Piece(ref piece) => self.server_takes(there, piece.server),
+            Body::Reply(..) | Body::Word(_) | Body::Answer(_) => there,
         };
         self.events.push(there, Event::There(message));
     }
@@ -386,6 +414,8 @@ impl World {
                 }
             }
             Body::Word(process) => self.word(process),
+            Body::Piece(piece) => self.piece_arrives(piece),
+            Body::Answer(answer) => self.answer_arrives(answer),
         }
     }
 
@@ -458,72 +488,6 @@ impl World {
         let host = &self.hosts[index];
         self.recorder.depth_is(index, now, || host.depth());
         self.wake_host_later(forwarder);
-    }
-
-    fn host_asks(&mut self, forwarder: u32, output: Output) {
-        let now = self.now();
-        let life = self.hosts[forwarder as usize].life;
-        match output {
-            Output::Send {
-                conn, reply, slot, ..
-            } => {
-                let link = conn.0 as LinkId;
-                let slot = slot.filter(|_| reply.payload_len > 0);
-                let ends = self.fabric.link(link);
-                let (node, open) = (ends.node, ends.open);
-                let mut sent = now;
-                if open {
-                    let ports = (self.forwarder_port(forwarder), node);
-                    let bytes = reply_bytes(&reply);
-                    sent = self.send(ports, bytes, Body::Reply(link, reply));
-                }
-                if let Some(slot) = slot {
-                    let sending = Sending {
-                        forwarder,
-                        life,
-                        slot,
-                    };
-                    self.events.push(sent, Event::Sent(sending));
-                }
-            }
-            Output::Start { job, work } => {
-                match self.hosts[forwarder as usize].begin(now, job, work) {
-                    Started::At(at) => {
-                        let ends = Event::JobEnds {
-                            forwarder,
-                            life,
-                            job,
-                        };
-                        self.events.push(at, ends);
-                    }
-                    // `pump_host` asks the device when.
-                    Started::Later => {}
-                    Started::Now(result) => {
-                        let input = Input::Finished { job, result };
-                        self.hosts[forwarder as usize].tell(now, input);
-                    }
-                }
-            }
-            Output::TakeSeat { seat } => self.take_seat(forwarder, seat),
-            Output::ReleaseSeat { seat } => self.seats.release(seat, forwarder as usize),
-            Output::Close { conn, .. } => {
-                let link = conn.0 as LinkId;
-                if self.fabric.close(link) {
-                    let latency = self.fabric.options.latency_ns;
-                    self.events.push(now + latency, Event::LostAtNode(link));
-                    self.events.push(now, Event::LostAtForwarder(link));
-                }
-            }
-            Output::Broadcast(report) => self.broadcast(forwarder, report),
-            Output::Served(served) => self.recorder.served(forwarder as u16, &served),
-            Output::Free { .. }
-            | Output::Log { .. }
-            | Output::Reclaimed { .. }
-            | Output::Drained => {}
-            Output::ParsePolicy { .. } | Output::ParseShares { .. } => {
-                unreachable!("nobody changes the policy")
-            }
-        }
     }
 
     /// Does what a node's client asks until there is nothing more.

@@ -36,6 +36,7 @@ fn every_key_and_metric_of_a_scenario_is_documented() {
         "figure = { no_such_thing = 1 }",
         "network = { no_such_thing = 1 }",
         "forwarders = { no_such_thing = 1 }",
+        "servers = { no_such_thing = 1 }",
         "fault = [{ no_such_thing = 1 }]",
         "claim = [{ no_such_thing = 1 }]",
     ];

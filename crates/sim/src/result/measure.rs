@@ -103,13 +103,18 @@ fn working(outcome: &world::Outcome, given: &Given) -> f64 {
 
 fn of_forwarders(result: &mut PointResult, outcome: &world::Outcome) {
     let makespan = outcome.end_ns as f64;
-    let work = &outcome.work;
+    let work = outcome.work.as_slice();
     let bytes = outcome.totals.bytes();
     let calls: u64 = work.iter().map(|work| work.calls).sum();
     let requests: u64 = work.iter().map(|work| work.requests).sum();
     let moved: u64 = work.iter().map(|work| work.bytes).sum();
-    let busy: u64 = work.iter().map(|work| work.busy_ns).sum();
-    let possible = makespan * work.len() as f64;
+    // Servers have the devices, where there are servers.
+    let with_device = match outcome.servers.as_slice() {
+        [] => work,
+        servers => servers,
+    };
+    let busy: u64 = with_device.iter().map(|work| work.busy_ns).sum();
+    let possible = makespan * with_device.len() as f64;
     let calls = calls as f64;
     result.set(Metric::Makespan, makespan / MS);
     result.set(Metric::Bandwidth, ratio(bytes as f64 * 1000.0, makespan));

@@ -168,6 +168,7 @@ pub(super) mod tests {
             promises: None,
             timeline: None,
             work: busy_ns.iter().map(work).collect(),
+            servers: Vec::new(),
             end_ns: 0,
             events: 0,
             failures: (0, None),

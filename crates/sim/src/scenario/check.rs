@@ -2,7 +2,7 @@
 
 use super::policies::Policy;
 use super::source::{ScenarioError, Source};
-use super::{Claim, FigureOptions, PointEntry, Scenario, Series, SeriesEntry, Tests};
+use super::{Claim, FigureOptions, Machine, PointEntry, Scenario, Series, SeriesEntry, Tests};
 use crate::metrics::Metric;
 
 /// Why there must be a `[figure]`.
@@ -96,6 +96,28 @@ pub(super) fn figure(source: &Source, figure: &FigureOptions) -> Result<(), Scen
         if timeline.show.is_empty() {
             return Err(source.wrong("figure.timeline.show", "shows nothing"));
         }
+    }
+    Ok(())
+}
+
+/// Checks that what servers change is not asked for without them, nor what they make impossible.
+pub(super) fn servers(source: &Source, scenario: &Scenario) -> Result<(), ScenarioError> {
+    let machines = scenario.series.iter().flat_map(|series| &series.points);
+    let machines = machines.map(|point| &point.machine);
+    let direct = scenario.policies.iter().find(|policy| policy.direct);
+    if let Some(policy) = direct
+        && !machines.clone().all(Machine::has_servers)
+    {
+        let reason = format!(
+            "{}: there are no [servers] that clients could reach without forwarders",
+            policy.label
+        );
+        return Err(source.wrong("policy.direct", reason));
+    }
+    let with_servers = machines.clone().any(Machine::has_servers);
+    if scenario.figure.optimum && with_servers {
+        let reason = "is known where each forwarder has a device of its own: without [servers]";
+        return Err(source.wrong("figure.optimum", reason));
     }
     Ok(())
 }

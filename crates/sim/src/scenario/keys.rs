@@ -9,6 +9,7 @@ const HEAD: &[&str] = &["title", "paper", "protocol", "repetitions", "seed", "no
 pub(super) const MACHINE: &[&str] = &[
     "network",
     "forwarders",
+    "servers",
     "device",
     "cost",
     "application",

@@ -2,6 +2,7 @@
 
 use super::load::{Group, Load, groups};
 use super::policies::{Policy, Training};
+use super::servers::servers;
 use super::shares::shares;
 use super::source::{ScenarioError, Source, tables};
 use crate::cost;
@@ -9,7 +10,8 @@ use crate::rng::Rng;
 use crate::units::{Bytes, Duration};
 use crate::workload::Place;
 use crate::world::{
-    Application, Fault, FaultKind, ForwarderOptions, NetworkOptions, Process, RECORDS_MAX, Setup,
+    Application, Fault, FaultKind, ForwarderOptions, NetworkOptions, Process, RECORDS_MAX,
+    ServersOptions, Setup,
 };
 use serde::Deserialize;
 use tidegate_device::DeviceOptions;
@@ -52,6 +54,8 @@ struct Forwarders {
     /// Sessions are opened before the programs start.
     #[serde(default = "yes")]
     open_sessions: bool,
+    bandwidth_mb_s: Option<u64>,
+    depth: Option<u32>,
 }
 
 fn stripe() -> Bytes {
@@ -91,6 +95,7 @@ struct FaultEntry {
 pub struct Machine {
     network: NetworkOptions,
     forwarders: ForwarderOptions,
+    servers: Option<ServersOptions>,
     cost: CostModel,
     open_sessions: bool,
     clock_skew_ns: u64,
@@ -100,6 +105,9 @@ pub struct Machine {
     shares: Shares,
     turns_disks: bool,
 }
+
+/// Most calls that a forwarder lets run at once, as of a device.
+const DEPTH_MAX: u32 = 4096;
 
 /// Slowest that a device can be made, in percent of its time: ten thousand times.
 const PERCENT_MAX: u64 = 1_000_000;
@@ -122,6 +130,8 @@ impl Machine {
         let (device, turns_disks) = device(source, table)?;
         let cost = costs(source, table, &device)?;
         let forwarders: Forwarders = section(source, table, "forwarders")?;
+        let servers = servers(source, table, &network, &device)?;
+        check_forwarders(source, &forwarders, servers.is_some())?;
         let payload_max = u32::try_from(forwarders.payload_max.0)
             .map_err(|_| source.wrong("forwarders.payload_max", "is too large"))?;
         let time = |table: &mut toml::Table, key: &str, default: u64| match table.remove(key) {
@@ -137,6 +147,7 @@ impl Machine {
         let shares = shares(source, table, &groups, forwarders.count)?;
         let machine = Machine {
             network,
+            servers,
             cost,
             open_sessions: forwarders.open_sessions,
             clock_skew_ns,
@@ -156,6 +167,8 @@ impl Machine {
                 copy_mb_s: forwarders.copy_mb_s,
                 contention_percent: forwarders.contention_percent,
                 memory_mb_s: forwarders.memory_mb_s,
+                mb_s: forwarders.bandwidth_mb_s,
+                depth: forwarders.depth,
                 device,
                 scheduler: Options::default(),
             },
@@ -166,6 +179,7 @@ impl Machine {
             training: Training::default(),
             depth: None,
             baseline: None,
+            direct: false,
         };
         let checked = machine.setup(&policy, 1, None).check();
         checked.map_err(|error| source.wrong("forwarders", error.0))?;
@@ -183,7 +197,7 @@ impl Machine {
         let (applications, nodes) = self.load(&mut rng, alone);
         let rehearsals = (0..policy.training.rehearsals).map(|_| self.load(&mut rng, alone).0);
         let mut device = self.forwarders.device.clone();
-        if let Some(depth) = policy.depth {
+        if let Some(depth) = policy.depth.filter(|_| self.servers.is_none()) {
             let set = device.set("depth", depth.into());
             set.expect("it was checked when the policy was read");
         }
@@ -194,6 +208,10 @@ impl Machine {
             network: self.network,
             forwarders: ForwarderOptions {
                 device,
+                depth: policy
+                    .depth
+                    .filter(|_| self.has_servers())
+                    .or(self.forwarders.depth),
                 scheduler: Options {
                     cost: self.cost,
                     shares: self.shares.clone(),
@@ -201,6 +219,8 @@ impl Machine {
                 },
                 ..self.forwarders.clone()
             },
+            servers: self.servers.clone(),
+            direct: policy.direct,
             turns_disks: self.turns_disks,
             open_sessions: self.open_sessions,
             note_served: true,
@@ -220,6 +240,11 @@ impl Machine {
     /// How many forwarders it has.
     pub fn forwarders(&self) -> u16 {
         self.forwarders.count
+    }
+
+    /// Whether there are servers behind the forwarders.
+    pub(super) fn has_servers(&self) -> bool {
+        self.servers.is_some()
     }
 
     /// What accesses cost the device.
@@ -317,6 +342,23 @@ fn cost_file(source: &Source, file: &toml::Value) -> Result<CostModel, ScenarioE
         let reason = format!("{}: {reason}; {advice}", path.display());
         source.wrong("cost.file", reason)
     })
+}
+
+fn check_forwarders(
+    source: &Source,
+    written: &Forwarders,
+    has_servers: bool,
+) -> Result<(), ScenarioError> {
+    let reason = match (written.depth, written.bandwidth_mb_s) {
+        (Some(_), _) if !has_servers => {
+            "depth: is that of the device, where there are no [servers]"
+        }
+        (Some(depth), _) if !(1..=DEPTH_MAX).contains(&depth) => "depth: 1 to 4096 are possible",
+        (_, Some(0)) => "bandwidth_mb_s: must be positive",
+        _ => return Ok(()),
+    };
+    let (key, reason) = reason.split_once(": ").unwrap_or(("", reason));
+    Err(source.wrong(&format!("forwarders.{key}"), reason))
 }
 
 fn upto(rng: &mut Rng, spread: u64) -> u64 {

@@ -18,6 +18,8 @@ pub struct Policy {
     /// The label of the policy that takes its place to see whether a claim is of it; None: the
     /// first policy.
     pub baseline: Option<String>,
+    /// There are no forwarders: clients reach the servers by themselves.
+    pub direct: bool,
 }
 
 /// What a policy learns of the load before it is measured.
@@ -84,6 +86,10 @@ fn read_policy(
     };
     let label = text(&mut entry, "label")?.unwrap_or_else(|| name.clone());
     let baseline = text(&mut entry, "baseline")?;
+    if let Some(direct) = entry.remove("direct") {
+        let key = format!("{place}.direct");
+        return direct_policy(source, &key, direct, (name, label, baseline), &entry);
+    }
     let depth = read_depth(source, place, &mut entry)?;
     let mut options = Options::for_policy(&name);
     let mut training = Vec::new();
@@ -137,6 +143,31 @@ fn read_depth(
     }
 }
 
+/// Access without forwarders, where nothing is scheduled.
+fn direct_policy(
+    source: &Source,
+    key: &str,
+    direct: toml::Value,
+    (name, label, baseline): (String, String, Option<String>),
+    options: &toml::Table,
+) -> Result<Policy, ScenarioError> {
+    if direct != toml::Value::Boolean(true) {
+        return Err(source.wrong(key, "takes true, or is left out"));
+    }
+    if name != "fifo" || !options.is_empty() {
+        let reason = "nothing is scheduled without forwarders: policy = \"fifo\" without options";
+        return Err(source.wrong(key, reason));
+    }
+    Ok(Policy {
+        label,
+        options: Options::for_policy(&name),
+        training: Training::default(),
+        depth: None,
+        baseline,
+        direct: true,
+    })
+}
+
 fn policy(
     source: &Source,
     place: &str,
@@ -157,6 +188,7 @@ fn policy(
         training,
         depth: None,
         baseline: None,
+        direct: false,
     })
 }
 

@@ -14,6 +14,8 @@ application = [{ workload = "ior", request = "4 KiB", requests = 5 }]
 
 const FIGURE: &str = "figure = { metric = \"makespan\" }\n";
 
+const SLOW: &str = "fault = [{ at = \"1 s\", forwarder = 0, kind = \"slow\", percent = 200 }]";
+
 fn refused(text: &str) -> String {
     match Scenario::parse(text, "t.toml", "t") {
         Ok(_) => format!("this is taken: {text}"),
@@ -179,6 +181,104 @@ fn claims_say_something_that_can_hold() {
     ];
     for (lines, said) in cases {
         assert_refused(&[(&format!("{claim}{lines}"), &format!("t.toml:{said}"))]);
+    }
+}
+
+#[test]
+fn servers_are_whole() {
+    for (keys, said) in [
+        ("count = 0", "9: servers.count: 1 to 1024 are possible"),
+        ("count = 1025", "9: servers.count: 1 to 1024"),
+        ("stripe = 4096", "9: servers: missing field `count`"),
+        (
+            "count = 1, stripes = 1",
+            "9: servers.stripes: unknown field `stripes`",
+        ),
+        (
+            "count = 1, stripe = 5000",
+            "9: servers.stripe: a stripe of 5000 bytes: a power of two",
+        ),
+        (
+            "count = 1, bandwidth_mb_s = 0",
+            "9: servers.bandwidth_mb_s: must be positive",
+        ),
+        (
+            "count = 1, buffer = 4095",
+            "9: servers.buffer: at least 4096 bytes",
+        ),
+        (
+            "count = 1, buffers = 0",
+            "9: servers.buffers: must be positive",
+        ),
+        (
+            "count = 1, threads = 0",
+            "9: servers.threads: must be positive",
+        ),
+        (
+            "count = 1, dirty = 4096",
+            "9: servers.dirty: 4096 bytes of a cache of 0",
+        ),
+        (
+            "count = 1, cache = \"2000000 GiB\"",
+            "9: servers.cache: at most",
+        ),
+    ] {
+        assert_refused(&[(
+            &format!("servers = {{ {keys} }}\n"),
+            &format!("t.toml:{said}"),
+        )]);
+    }
+}
+
+#[test]
+fn what_needs_servers_has_them_and_what_they_exclude_is_refused() {
+    let with = |from: &str, to: &str, more: &str| {
+        let text = format!("{HEAD}{FIGURE}{more}");
+        assert!(text.contains(from), "{from}");
+        refused(&text.replace(from, to))
+    };
+    let servers = "servers = { count = 1 }\n";
+    let direct = "policy = [{ policy = \"fifo\", direct = true }]";
+    let policies = "policies = [\"fifo\", \"window\"]";
+    for (said, expected) in [
+        (
+            with("{ count = 1 }", "{ count = 1, depth = 2 }", ""),
+            "t.toml:5: forwarders.depth: is that of the device",
+        ),
+        (
+            with(
+                "forwarders = { count = 1 }",
+                "forwarders = { count = 1, depth = 0 }",
+                servers,
+            ),
+            "t.toml:5: forwarders.depth: 1 to 4096",
+        ),
+        (
+            with("{ count = 1 }", "{ count = 1, bandwidth_mb_s = 0 }", ""),
+            "t.toml:5: forwarders.bandwidth_mb_s: must be positive",
+        ),
+        (
+            with(policies, direct, ""),
+            "t.toml:3: policy.direct: fifo: there are no [servers]",
+        ),
+        (
+            with(policies, &direct.replace("true", "1"), servers),
+            "t.toml:3: policy[0].direct: takes true",
+        ),
+        (
+            with(policies, &direct.replace("fifo", "window"), servers),
+            "t.toml:3: policy[0].direct: nothing is scheduled",
+        ),
+        (
+            with(" }\nservers", ", optimum = true }\nservers", servers),
+            "t.toml:8: figure.optimum: is known where each forwarder has a device",
+        ),
+        (
+            with("\nservers", &format!("\n{SLOW}\nservers"), servers),
+            "t.toml:5: forwarders: a forwarder has no device that could be slow",
+        ),
+    ] {
+        assert!(said.starts_with(expected), "{said}\n{expected}");
     }
 }
 

@@ -1,7 +1,9 @@
 //! The network between the nodes: ports, connections, and the messages under way.
 
+use super::pieces::{Answer, Piece};
 use super::port::{NetworkOptions, Port};
 use crate::rng::Rng;
+use std::collections::BTreeMap;
 use tidegate_forward::{ConnId, SlotId};
 use tidegate_wire::{Reply, Request};
 
@@ -10,9 +12,14 @@ pub(super) type LinkId = u32;
 
 /// Bytes of a request without its extents and payload, and of a reply without its payload: header,
 /// hints, handle.
-const HEAD_BYTES: u64 = 150;
+pub(super) const HEAD_BYTES: u64 = 150;
+/// A message from or to a server of at most this many bytes does not wait for others at ports:
+/// connections share a port, so a word on one of them passes the data of the others. (Data that
+/// clients send to a forwarder without room would otherwise keep it from hearing that there is
+/// room.)
+const WORD_BYTES: u64 = 4096;
 /// Bytes of an extent.
-const EXTENT_BYTES: u64 = 16;
+pub(super) const EXTENT_BYTES: u64 = 16;
 
 /// A connection between a node and a life of a forwarder.
 pub(super) struct Link {
@@ -36,6 +43,9 @@ pub(super) enum Body {
     Reply(LinkId, Reply),
     /// A message to a process from another one of its application.
     Word(u32),
+    /// To a server, and its answer.
+    Piece(Piece),
+    Answer(Answer),
 }
 
 /// A message under way.
@@ -44,6 +54,8 @@ pub(super) struct Message {
     pub(super) bytes: u64,
     /// When its last byte can be there at the earliest.
     tail_at: u64,
+    /// It does not wait for others.
+    passes: bool,
     /// The port that receives it.
     to: u32,
 }
@@ -53,6 +65,9 @@ pub(super) struct Fabric {
     pub(super) options: NetworkOptions,
     ports: Vec<Port>,
     links: Vec<Link>,
+    /// When the last message from a port to another one, of which one is a server's, began to
+    /// arrive.
+    last: BTreeMap<(u32, u32), u64>,
     messages: Vec<Option<Message>>,
     free: Vec<u32>,
     rng: Rng,
@@ -79,11 +94,12 @@ pub(super) fn reply_bytes(reply: &Reply) -> u64 {
 }
 
 impl Fabric {
-    /// A network of this number of ports.
-    pub(super) fn new(options: NetworkOptions, ports: usize, rng: Rng) -> Fabric {
+    /// A network of these ports.
+    pub(super) fn new(options: NetworkOptions, ports: Vec<Port>, rng: Rng) -> Fabric {
         Fabric {
             options,
-            ports: vec![Port::default(); ports],
+            ports,
+            last: BTreeMap::new(),
             links: Vec::new(),
             messages: Vec::new(),
             free: Vec::new(),
@@ -127,20 +143,26 @@ impl Fabric {
         bytes: u64,
         body: Body,
     ) -> (u32, u64, u64) {
-        let wire_ns = self.options.wire_ns(bytes);
-        let start = self.ports[from as usize].send(now, wire_ns);
+        let latency_ns = [from, to].map(|port| self.ports[port as usize].latency_ns);
+        let latency_ns = latency_ns.into_iter().flatten().next();
+        let wire_ns = self.ports[from as usize].wire_ns(bytes);
+        let passes = matches!(body, Body::Piece(_) | Body::Answer(_)) && bytes <= WORD_BYTES;
+        let start = match passes {
+            true => now,
+            false => self.ports[from as usize].send(now, wire_ns),
+        };
         let jitter = match self.options.jitter_ns {
             0 => 0,
             jitter => self.rng.below(jitter + 1),
         };
-        let mut arrives = start + self.options.latency_ns + jitter;
-        let (link, end) = match &body {
-            Body::Reply(link, _) => (Some(*link), 0),
-            Body::Request(link, _) => (Some(*link), 1),
-            Body::Word(_) => (None, 0),
+        let mut arrives = start + latency_ns.unwrap_or(self.options.latency_ns) + jitter;
+        let last = match &body {
+            Body::Reply(link, _) => Some(&mut self.links[*link as usize].last[0]),
+            Body::Request(link, _) => Some(&mut self.links[*link as usize].last[1]),
+            Body::Word(_) => None,
+            Body::Piece(_) | Body::Answer(_) => Some(self.last.entry((from, to)).or_default()),
         };
-        if let Some(link) = link.filter(|_| !self.options.overtaking) {
-            let last = &mut self.links[link as usize].last[end];
+        if let Some(last) = last.filter(|_| !self.options.overtaking) {
             arrives = arrives.max(*last);
             *last = arrives;
         }
@@ -148,6 +170,7 @@ impl Fabric {
             body,
             bytes,
             tail_at: arrives + wire_ns,
+            passes,
             to,
         };
         let number = match self.free.pop() {
@@ -168,8 +191,11 @@ impl Fabric {
         let message = self.messages[number as usize]
             .as_ref()
             .expect("it is on its way");
-        let wire_ns = self.options.wire_ns(message.bytes);
-        let there = self.ports[message.to as usize].receive(now, wire_ns);
+        let wire_ns = self.ports[message.to as usize].wire_ns(message.bytes);
+        let there = match message.passes {
+            true => now + wire_ns,
+            false => self.ports[message.to as usize].receive(now, wire_ns),
+        };
         there.max(message.tail_at)
     }
 

@@ -10,7 +10,9 @@ impl World {
         match fault.kind {
             FaultKind::Slow { percent } => {
                 let now = self.now();
-                self.hosts[index].is_slow(now, percent);
+                if let Some(device) = &mut self.hosts[index].device {
+                    device.is_slow(now, percent);
+                }
                 self.wake_host_later(forwarder);
             }
             FaultKind::Dead => {

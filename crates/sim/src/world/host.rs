@@ -1,9 +1,12 @@
-//! A forwarder in the simulated world: the product's core, and the device behind it.
+//! A forwarder in the simulated world: the product's core, and the device behind it, unless that
+//! is at servers.
 
 use super::fabric::{Link, LinkId};
+use super::own_device::{Given, OwnDevice};
+use super::pieces::Asked;
 use std::collections::{BTreeMap, VecDeque};
-use tidegate_device::address::{Mapping, local_offset};
-use tidegate_device::{Access, Device, DeviceOptions};
+use tidegate_device::DeviceOptions;
+use tidegate_device::address::local_offset;
 use tidegate_forward::{
     Admission, Config, ConnId, Forwarder, Input, IoPart, Job, JobId, JobResult, Output, Peer,
 };
@@ -13,7 +16,7 @@ use tidegate_wire::{Caller, Handle, Layout, Op, Outcome, Request};
 /// What a forwarder has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Time in which the device had something to do, ns.
+    /// Time in which its device had something to do, ns; 0 if it has none.
     pub busy_ns: u64,
     /// Calls to the back end.
     pub calls: u64,
@@ -23,17 +26,17 @@ pub struct Work {
     pub bytes: u64,
 }
 
-/// A job on the device.
+/// A job at the back end.
 struct Running {
-    what: Asked,
+    what: What,
     /// When the device began it, or was given it, ns.
     begun: u64,
     /// When the device has done it, if that is known, ns.
     ends: Option<u64>,
 }
 
-/// What a job asks of the device.
-enum Asked {
+/// What a job asks of the back end.
+enum What {
     /// Pieces of these lengths.
     Io(Vec<u32>),
     /// What was written is made durable.
@@ -54,20 +57,13 @@ pub(super) struct Host {
     /// When those of them that wait will be taken, if that makes a difference.
     taking: VecDeque<u64>,
     contention_percent: u64,
-    device: Device,
-    clock: DeviceClock,
-    mapping: Mapping,
+    /// How many calls it lets run at once at most.
+    depth: u32,
+    /// None: its calls go to servers.
+    pub(super) device: Option<OwnDevice>,
     layout: Layout,
     jobs: BTreeMap<JobId, Running>,
-    /// Of calls whose end the device has yet to tell: the job, and the life of the process.
-    calls: BTreeMap<u64, (u32, JobId)>,
-    call_ids: u64,
-    /// When the world asks the device next if nothing happens before, in ns.
-    pub(super) device_wakes_at: u64,
-    accesses: Vec<Access>,
-    /// Until when the device is known to be busy.
-    busy_until: u64,
-    pub(super) work: Work,
+    work: Work,
 }
 
 /// A job that was begun.
@@ -76,35 +72,20 @@ pub(super) enum Started {
     At(u64),
     /// The device will tell when it ends.
     Later,
+    /// Servers have this to do.
+    AtServers(Asked),
     /// It takes no time.
     Now(JobResult),
 }
 
-/// The time of a device that may be slower than its model.
-struct DeviceClock {
-    percent: u64,
-    /// Since when it has been so slow, in ns, and what its time was then.
-    since: u64,
-    time: u64,
-}
-
-impl DeviceClock {
-    /// The device's time at `now`.
-    fn time(&self, now: u64) -> u64 {
-        let passed = u128::from(now - self.since) * 100 / u128::from(self.percent);
-        self.time + passed as u64
-    }
-
-    /// When it is that time on the device, at the earliest.
-    fn now(&self, time: u64) -> u64 {
-        let left = u128::from(time.saturating_sub(self.time)) * u128::from(self.percent);
-        let left = u64::try_from(left.div_ceil(100)).unwrap_or(u64::MAX);
-        self.since.saturating_add(left)
-    }
-}
-
 impl Host {
-    pub(super) fn new(device: &DeviceOptions, layout: Layout, contention_percent: u64) -> Host {
+    /// `device`: None where there are servers. `depth`: calls that it lets run at once at most.
+    pub(super) fn new(
+        device: Option<&DeviceOptions>,
+        depth: u32,
+        layout: Layout,
+        contention_percent: u64,
+    ) -> Host {
         Host {
             core: None,
             life: 0,
@@ -113,20 +94,10 @@ impl Host {
             taken_until: 0,
             taking: VecDeque::new(),
             contention_percent,
-            mapping: Mapping::with_unit(device.capacity_bytes(), 0, device.unit_bytes()),
-            device: Device::new(device).expect("the options were checked"),
-            clock: DeviceClock {
-                percent: 100,
-                since: 0,
-                time: 0,
-            },
+            depth,
+            device: device.map(OwnDevice::new),
             layout,
             jobs: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            call_ids: 0,
-            device_wakes_at: u64::MAX,
-            accesses: Vec::new(),
-            busy_until: 0,
             work: Work::default(),
         }
     }
@@ -169,14 +140,14 @@ impl Host {
 
     /// When the process has taken in a request that arrives at `now` and takes `own_ns` of its
     /// time. Threads that wait for a core slow the thread that has it: at most as many as the
-    /// device's depth.
+    /// its depth.
     pub(super) fn takes(&mut self, now: u64, own_ns: u64) -> u64 {
         let mut percent = 100;
         if self.contention_percent > 0 {
             while self.taking.front().is_some_and(|at| *at <= now) {
                 self.taking.pop_front();
             }
-            let waiting = (self.taking.len() as u64).min(u64::from(self.device.depth()));
+            let waiting = (self.taking.len() as u64).min(u64::from(self.depth));
             percent += self.contention_percent.saturating_mul(waiting);
         }
         let takes_ns = own_ns.saturating_mul(percent) / 100;
@@ -247,7 +218,23 @@ impl Host {
         self.core.as_ref()?.wake_at().map(|at| at.0)
     }
 
-    /// Begins a job: data and fsyncs at the device, anything else at once.
+    /// What it has done.
+    pub(super) fn work(&self) -> Work {
+        Work {
+            busy_ns: self.device.as_ref().map_or(0, |device| device.busy_ns),
+            ..self.work
+        }
+    }
+
+    /// From now on work is counted.
+    pub(super) fn count_work(&mut self) {
+        self.work = Work::default();
+        if let Some(device) = &mut self.device {
+            device.busy_ns = 0;
+        }
+    }
+
+    /// Begins a job: data and fsyncs at the back end, anything else at once.
     pub(super) fn begin(&mut self, now: u64, job: JobId, work: Job) -> Started {
         match work {
             Job::Io {
@@ -256,12 +243,24 @@ impl Host {
                 parts,
                 ..
             } => {
+                self.work.calls += 1;
+                self.work.requests += parts.len() as u64;
+                let lens: Vec<u32> = parts.iter().map(|part| part.len).collect();
+                self.work.bytes += lens.iter().map(|len| u64::from(*len)).sum::<u64>();
+                let what = What::Io(lens);
+                if self.device.is_none() {
+                    let extents = parts.iter().map(|part| (part.offset, u64::from(part.len)));
+                    let asked = Asked::io(handle, direction, extents);
+                    return self.ask_servers(now, job, what, asked);
+                }
                 self.map(handle, direction, &parts);
-                let lens = parts.iter().map(|part| part.len).collect();
-                self.ask_device(now, job, Asked::Io(lens))
+                self.ask_device(now, job, what)
             }
             Job::Op { op, .. } => match op {
-                Op::Fsync { .. } => self.ask_device(now, job, Asked::Flush),
+                Op::Fsync { .. } if self.device.is_none() => {
+                    self.ask_servers(now, job, What::Flush, Asked::Flush)
+                }
+                Op::Fsync { .. } => self.ask_device(now, job, What::Flush),
                 op => unreachable!("programs of the simulator do no {op:?}"),
             },
             Job::Resolve { .. } | Job::Closed { .. } => Started::Now(JobResult::Done),
@@ -272,86 +271,50 @@ impl Host {
 
     /// Where on the device the parts of a file lie.
     fn map(&mut self, handle: Handle, direction: Direction, parts: &[IoPart]) {
-        self.accesses.clear();
+        let Some(device) = &mut self.device else {
+            return;
+        };
+        device.accesses.clear();
         let write = direction == Direction::Write;
         let seats = u64::from(self.layout.seats);
         for part in parts {
             let len = u64::from(part.len);
             let local = local_offset(part.offset, self.layout.stripe, seats);
-            let into = &mut self.accesses;
-            self.mapping.map(handle.inode, local, len, write, into);
-            self.work.bytes += len;
+            let into = &mut device.accesses;
+            device.mapping.map(handle.inode, local, len, write, into);
         }
-        self.work.calls += 1;
-        self.work.requests += parts.len() as u64;
     }
 
-    fn ask_device(&mut self, now: u64, job: JobId, what: Asked) -> Started {
-        self.call_ids += 1;
-        self.count_busy(now);
-        let time = self.clock.time(now);
-        let ends = match what {
-            Asked::Io(_) => self.device.submit(time, self.call_ids, &self.accesses),
-            Asked::Flush => self.device.flush(time, self.call_ids),
+    fn ask_device(&mut self, now: u64, job: JobId, what: What) -> Started {
+        let device = self.device.as_mut().expect("there are no servers");
+        let is_flush = matches!(what, What::Flush);
+        let (begun, ends) = match device.give(now, (self.life, job), is_flush) {
+            Given::Now => return Started::Now(JobResult::Op(Ok(Outcome::Done))),
+            Given::Later => (now, None),
+            Given::Ends { begun, at } => (begun, Some(at)),
         };
-        let ends = ends.map(|time| self.clock.now(time));
-        if let (Some(ends), Asked::Flush) = (ends, &what)
-            && ends <= now
-        {
-            return Started::Now(JobResult::Op(Ok(Outcome::Done)));
-        }
-        let begun = match self.device.depth() {
-            1 => now.max(self.busy_until),
-            _ => now,
+        self.jobs.insert(job, Running { what, begun, ends });
+        ends.map_or(Started::Later, Started::At)
+    }
+
+    fn ask_servers(&mut self, now: u64, job: JobId, what: What, asked: Asked) -> Started {
+        let running = Running {
+            what,
+            begun: now,
+            ends: None,
         };
-        let running = Running { what, begun, ends };
         self.jobs.insert(job, running);
-        match ends {
-            Some(ends) => {
-                self.work.busy_ns += ends.saturating_sub(self.busy_until.max(now));
-                self.busy_until = self.busy_until.max(ends);
-                Started::At(ends)
-            }
-            None => {
-                self.calls.insert(self.call_ids, (self.life, job));
-                Started::Later
-            }
-        }
-    }
-
-    /// Counts the time until now in which the device had calls whose end it has yet to tell.
-    fn count_busy(&mut self, now: u64) {
-        if !self.calls.is_empty() {
-            self.work.busy_ns += now.saturating_sub(self.busy_until);
-        }
-        self.busy_until = self.busy_until.max(now);
-    }
-
-    /// When the device must be asked next, in ns.
-    pub(super) fn device_next(&self) -> Option<u64> {
-        self.device.next_ns().map(|time| self.clock.now(time))
+        Started::AtServers(asked)
     }
 
     /// Asks the device what it has done.
     pub(super) fn device_advances(&mut self, now: u64) {
-        self.count_busy(now);
-        let mut ended = Vec::new();
-        self.device.advance(self.clock.time(now), &mut ended);
-        for (call, _) in ended {
-            let (life, job) = self.calls.remove(&call).expect("a call ends once");
+        let ended = self.device.as_mut().map(|device| device.advance(now));
+        for (life, job) in ended.unwrap_or_default() {
             if life == self.life && self.core.is_some() {
                 self.job_ends(now, job);
             }
         }
-    }
-
-    /// From now on the device takes so many percent of its model's time.
-    pub(super) fn is_slow(&mut self, now: u64, percent: u64) {
-        self.clock = DeviceClock {
-            percent,
-            since: now,
-            time: self.clock.time(now),
-        };
     }
 
     /// A job's time is over.
@@ -359,11 +322,11 @@ impl Host {
         let running = self.jobs.remove(&job).expect("a job ends once");
         let device_ns = running.ends.unwrap_or(now).saturating_sub(running.begun);
         let result = match running.what {
-            Asked::Io(lens) => JobResult::Io {
+            What::Io(lens) => JobResult::Io {
                 parts: lens.into_iter().map(Ok).collect(),
                 device_ns,
             },
-            Asked::Flush => JobResult::Op(Ok(Outcome::Done)),
+            What::Flush => JobResult::Op(Ok(Outcome::Done)),
         };
         self.tell(now, Input::Finished { job, result });
     }

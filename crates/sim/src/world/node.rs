@@ -29,6 +29,31 @@ pub(super) struct Asked {
     pub(super) is_sync: bool,
 }
 
+impl Asked {
+    /// A read or write of a process.
+    pub(super) fn access(now: u64, process: u32, access: &Access) -> Asked {
+        let shuffle = access.part.filter(|part| part.with_shuffle);
+        Asked {
+            process: Some(process),
+            at: now,
+            bytes: access.extents.bytes(),
+            shuffle_ns: shuffle.map_or(0, |part| part.shuffle_ns),
+            is_sync: false,
+        }
+    }
+
+    /// An fsync of a process.
+    pub(super) fn sync(now: u64, process: u32) -> Asked {
+        Asked {
+            process: Some(process),
+            at: now,
+            bytes: 0,
+            shuffle_ns: 0,
+            is_sync: true,
+        }
+    }
+}
+
 /// A call that has ended.
 pub(super) struct Answered {
     pub(super) asked: Asked,
@@ -53,7 +78,7 @@ fn call(op: Op) -> Call {
 }
 
 /// The handle of a file: files are told apart by their number, and none was made twice.
-fn handle_of(file: u64) -> Handle {
+pub(super) fn handle_of(file: u64) -> Handle {
     Handle {
         inode: file,
         birth: 1,
@@ -122,7 +147,7 @@ impl Node {
         collective: Option<Collective>,
     ) {
         let bytes = access.extents.bytes();
-        let shuffle = access.part.filter(|part| part.with_shuffle);
+        let asked = Asked::access(now, process, &access);
         let handle = handle_of(access.file);
         let (extents, direction) = (access.extents, access.direction);
         let (op, payload) = match direction {
@@ -131,13 +156,6 @@ impl Node {
                 let payload = Bytes::from_static(&ZEROS[..bytes as usize]);
                 (Op::Write { handle, extents }, payload)
             }
-        };
-        let asked = Asked {
-            process: Some(process),
-            at: now,
-            bytes,
-            shuffle_ns: shuffle.map_or(0, |part| part.shuffle_ns),
-            is_sync: false,
         };
         let call = Call {
             app,
@@ -150,18 +168,19 @@ impl Node {
 
     /// Makes an fsync for a process.
     pub(super) fn sync(&mut self, now: u64, (process, app): (u32, u64), file: u64) {
-        let asked = Asked {
-            process: Some(process),
-            at: now,
-            bytes: 0,
-            shuffle_ns: 0,
-            is_sync: true,
-        };
+        let asked = Asked::sync(now, process);
         let op = Op::Fsync {
             handle: handle_of(file),
             data_only: false,
         };
         self.ask(now, asked, Call { app, ..call(op) });
+    }
+
+    /// Notes a call that goes past the core.
+    pub(super) fn ask_past(&mut self, asked: Asked) -> CallId {
+        self.call_ids += 1;
+        self.calls.insert(self.call_ids, asked);
+        CallId(self.call_ids)
     }
 
     /// The wall clock of this node, ns since 1970.

@@ -1,7 +1,7 @@
 //! The result of a run, and how the simulator records it during the run.
 
 use super::follow::{Depth, Follow, Follows, Timeline};
-use super::host::Work;
+use super::host::{Host, Work};
 use super::node::Answered;
 use super::operation::Operation;
 use super::process::App;
@@ -36,8 +36,10 @@ pub struct Outcome {
     pub records: Vec<Record>,
     /// When each application's last process ended.
     pub ends_ns: Vec<u64>,
-    /// What each forwarder did.
+    /// What each forwarder did; without forwarders, what all clients asked of servers.
     pub work: Vec<Work>,
+    /// What each server did. Empty if there are none.
+    pub servers: Vec<Work>,
     /// When the last program ended.
     pub end_ns: u64,
     /// Events that were simulated.
@@ -274,6 +276,11 @@ impl World {
 
     pub(super) fn into_outcome(self) -> Outcome {
         let end_ns = self.now() - self.recorder.begun_ns();
+        let (now, servers) = (self.now(), self.servers.as_ref());
+        let work = match self.direct {
+            true => vec![self.direct_work],
+            false => self.hosts.iter().map(Host::work).collect(),
+        };
         let mut recorder = self.recorder;
         let followed = recorder.follow.take().map(|follow| follow.finish(end_ns));
         let (promises, timeline) = match followed {
@@ -292,7 +299,8 @@ impl World {
             records: recorder.records,
             promises,
             timeline,
-            work: self.hosts.iter().map(|host| host.work).collect(),
+            work,
+            servers: servers.map_or(Vec::new(), |servers| servers.work(now)),
             end_ns,
             events: recorder.events,
             failures: recorder.failures,

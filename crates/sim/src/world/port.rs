@@ -48,14 +48,32 @@ impl NetworkOptions {
     }
 }
 
-/// When a node's port is free again, each way.
-#[derive(Clone, Copy, Debug, Default)]
+/// A port: how fast it is, and when it is free again, each way.
+#[derive(Clone, Copy, Debug)]
 pub struct Port {
+    mb_s: u64,
+    /// Of messages from and to it, if not the network's.
+    pub latency_ns: Option<u64>,
     sends_until: u64,
     receives_until: u64,
 }
 
 impl Port {
+    /// A port that is free.
+    pub fn new(mb_s: u64, latency_ns: Option<u64>) -> Port {
+        Port {
+            mb_s,
+            latency_ns,
+            sends_until: 0,
+            receives_until: 0,
+        }
+    }
+
+    /// How long bytes take through it, ns.
+    pub fn wire_ns(&self, bytes: u64) -> u64 {
+        bytes.saturating_mul(1000) / self.mb_s
+    }
+
     /// Sends for `wire_ns` from `now` on, after what is being sent. Returns when it begins.
     pub fn send(&mut self, now: u64, wire_ns: u64) -> u64 {
         let start = now.max(self.sends_until);
@@ -80,7 +98,8 @@ mod tests {
         let network = NetworkOptions::preset("gigabit-ethernet").unwrap();
         let mib_ns = network.wire_ns(1 << 20);
         assert!((8_900_000..9_000_000).contains(&mib_ns), "{mib_ns}");
-        let mut port = Port::default();
+        let mut port = Port::new(network.mb_s, None);
+        assert_eq!(port.wire_ns(1 << 20), mib_ns);
         assert_eq!(port.send(10, mib_ns), 10);
         assert_eq!(port.send(20, mib_ns), 10 + mib_ns);
         assert_eq!(port.receive(10, mib_ns), 10 + mib_ns);

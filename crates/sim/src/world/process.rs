@@ -222,6 +222,9 @@ impl World {
         process.in_flight += 1;
         let (node, app) = (process.node, self.apps[process.app as usize].id);
         self.recorder.access_begins(process.app, now);
+        if self.direct {
+            return self.access_directly(node, number, access);
+        }
         let collective = access.part.map(|part| {
             let stamp_ns = self.begins(number, part.operation);
             let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
@@ -248,6 +251,10 @@ impl World {
         process.in_flight += 1;
         self.recorder.sync_begins(process.app, now);
         let (node, app) = (process.node, self.apps[process.app as usize].id);
+        if self.direct {
+            self.sync_directly(node, number);
+            return false;
+        }
         self.nodes[node as usize].sync(now, (number, app), file);
         self.pump_node(node);
         false

@@ -1,7 +1,8 @@
 //! The setup of a run, and its checks.
 
-use super::port::NetworkOptions;
+use super::port::{NetworkOptions, Port};
 use super::program::Program;
+use super::servers::ServersOptions;
 use crate::units::TIME_MAX_NS;
 use std::sync::Arc;
 use tidegate_device::{Device, DeviceOptions};
@@ -41,9 +42,13 @@ pub struct ForwarderOptions {
     pub contention_percent: u64,
     /// Megabytes per second between two processes of one node.
     pub memory_mb_s: u64,
-    /// The device behind each.
+    /// Megabytes per second through a forwarder's port, each way; None: the network's.
+    pub mb_s: Option<u64>,
+    /// The device behind each forwarder, or behind each server where there are servers.
     pub device: DeviceOptions,
-    /// Policy and its options. The depth is the device's.
+    /// Calls that run at once at most; None: the device's depth.
+    pub depth: Option<u32>,
+    /// Policy and its options; the depth is that above.
     pub scheduler: Options,
 }
 
@@ -119,6 +124,10 @@ pub struct Setup {
     pub network: NetworkOptions,
     /// The forwarders.
     pub forwarders: ForwarderOptions,
+    /// The servers behind the forwarders; None: each forwarder has a device of its own.
+    pub servers: Option<ServersOptions>,
+    /// Programs reach the servers by themselves, and forwarders do nothing.
+    pub direct: bool,
     /// Whether each disk starts at a random angle.
     pub turns_disks: bool,
     /// Every node opens a session with every forwarder before the programs start; otherwise at
@@ -183,6 +192,10 @@ impl Setup {
         if self.network.mb_s == 0 {
             return wrong("the network's bandwidth must be positive".into());
         }
+        if forwarders.mb_s == Some(0) || forwarders.depth == Some(0) {
+            return wrong("a forwarder's bandwidth and depth must be positive".into());
+        }
+        self.check_servers()?;
         if let Err(error) = Device::new(&forwarders.device) {
             return wrong(format!("device: {error}"));
         }
@@ -210,6 +223,61 @@ impl Setup {
         Ok(())
     }
 
+    fn check_servers(&self) -> Result<(), SetupError> {
+        let wrong = |text: &str| Err(SetupError(text.into()));
+        let Some(servers) = &self.servers else {
+            return match self.direct {
+                true => wrong("there are no servers that programs could reach directly"),
+                false => Ok(()),
+            };
+        };
+        if [
+            servers.count.into(),
+            servers.mb_s,
+            servers.buffer,
+            servers.buffers.into(),
+        ]
+        .contains(&0)
+        {
+            return wrong("servers, their bandwidth, buffer and buffers must be positive");
+        }
+        if servers.server.threads == 0 || servers.server.dirty_bytes > servers.server.cache_bytes {
+            return wrong("servers need threads, and a cache for what is not written back");
+        }
+        if !servers.stripe.is_power_of_two() || servers.stripe < 4096 {
+            return wrong("the servers' stripe must be a power of two of at least 4096");
+        }
+        let is_slow = |fault: &Fault| matches!(fault.kind, FaultKind::Slow { .. });
+        match self.faults.iter().any(is_slow) {
+            true => wrong("a forwarder has no device that could be slow: there are servers"),
+            false => Ok(()),
+        }
+    }
+
+    /// The device of the forwarder or server of this number.
+    pub(super) fn device(&self, number: u64) -> DeviceOptions {
+        let mut device = self.forwarders.device.clone();
+        if self.turns_disks {
+            // Devices without platters have no such option.
+            let turn = self.seed.wrapping_mul(0x1_0001).wrapping_add(number);
+            let _ = device.set("rotation_seed", turn);
+        }
+        device
+    }
+
+    /// The ports: of nodes, forwarders and servers.
+    pub(super) fn ports(&self) -> Vec<Port> {
+        let count = usize::from(self.forwarders.count);
+        let mb_s = self.forwarders.mb_s.unwrap_or(self.network.mb_s);
+        let mut ports = vec![Port::new(self.network.mb_s, None); self.nodes as usize];
+        ports.resize(ports.len() + count, Port::new(mb_s, None));
+        if let Some(servers) = &self.servers {
+            let port = Port::new(servers.mb_s, Some(servers.latency_ns));
+            ports.resize(ports.len() + usize::from(servers.count), port);
+        }
+        ports
+    }
+
     /// Every time that is added to others.
     fn times(&self) -> impl Iterator<Item = u64> {
         let loads = self.rehearsals.iter().flatten().chain(&self.applications);
@@ -222,13 +290,17 @@ impl Setup {
         ];
         let faults = self.faults.iter().map(|fault| fault.at_ns);
         let starts = processes.map(|process| process.starts_ns);
-        network.into_iter().chain(own).chain(faults).chain(starts)
+        let servers = self.servers.iter();
+        let servers = servers.flat_map(|it| [it.latency_ns, it.request_ns]);
+        let network = network.into_iter().chain(servers);
+        network.chain(own).chain(faults).chain(starts)
     }
 
     /// The forwarders' configuration; `wall_ns` is the wall clock at virtual time 0.
     pub(super) fn config(&self, wall_ns: u64) -> Config {
         let forwarders = &self.forwarders;
-        let depth = Device::new(&forwarders.device).map_or(1, |device| device.depth());
+        let device = || Device::new(&forwarders.device).map_or(1, |device| device.depth());
+        let depth = forwarders.depth.unwrap_or_else(device);
         let root = Attr {
             handle: Handle { inode: 1, birth: 1 },
             size: 0,

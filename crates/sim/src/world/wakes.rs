@@ -16,8 +16,10 @@ impl World {
             }
             Event::WakeDevice(forwarder) => {
                 let host = &mut self.hosts[forwarder as usize];
-                if host.device_wakes_at <= now {
-                    host.device_wakes_at = u64::MAX;
+                if let Some(device) = &mut host.device
+                    && device.wakes_at <= now
+                {
+                    device.wakes_at = u64::MAX;
                     host.device_advances(now);
                     self.pump_host(forwarder);
                 }
@@ -39,10 +41,11 @@ impl World {
             host.wakes_at = at;
             self.events.push(at, Event::WakeForwarder(forwarder));
         }
-        if let Some(at) = host.device_next()
-            && at < host.device_wakes_at
+        if let Some(device) = &mut host.device
+            && let Some(at) = device.next()
+            && at < device.wakes_at
         {
-            host.device_wakes_at = at;
+            device.wakes_at = at;
             self.events.push(at, Event::WakeDevice(forwarder));
         }
     }
