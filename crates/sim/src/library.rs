@@ -22,6 +22,7 @@ library! {
     "iofsl-2010-fig8",
     "iofsl-2010-fig11",
     "iofsl-2010-btio",
+    "iofsl-2010-direct",
     "liu-2013-fig2",
     "liu-2013-fig4",
     "liu-2013-fig4-even",
