@@ -43,6 +43,11 @@ library! {
     "vpfs-shares",
     "vpfs-slo",
     "vpfs-slo-depths",
+    "when-clocks",
+    "when-depth",
+    "when-forwarders",
+    "when-places",
+    "when-start-spread",
 }
 
 /// The scenario of a name; None: there is none.
