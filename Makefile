@@ -34,8 +34,9 @@ bench: ## write the tables of docs/performance.md and docs/overlap.md from this 
 	$(TARGET)/release/tidegate bench encryption --write docs/performance.md
 	$(TARGET)/release/tidegate bench overlap --write docs/overlap.md
 
-figures: build ## write docs/figures.md: all scenarios beside their papers
+figures: build ## write docs/figures.md and the pictures of docs/when.md
 	$(TARGET)/release/tidegate report --all --markdown docs/figures.md
+	$(TARGET)/release/tidegate report when-clocks when-depth when-forwarders when-places when-start-spread --svg docs/when
 
 build: ## the release build of `tidegate`, of `tidegate-lab` and of what is loaded into programs
 	cargo build --release -p tidegate-cli -p tidegate-lab -p tidegate-preload
