@@ -21,6 +21,8 @@ const GAVE_WAY: Duration = Duration::from_micros(4);
 const LOST: Duration = Duration::from_micros(200);
 /// Of all time, one part in so many may be lost to such threads.
 const LOST_PARTS: u32 = 32;
+/// What took longer was no thread that computes: the process or the machine was stopped.
+const LOST_MAX: Duration = Duration::from_millis(10);
 /// Largest number of waits in a row that begin asleep after busy polling was in vain.
 const ASLEEP_MAX: u32 = 16;
 
@@ -120,7 +122,7 @@ impl Spin {
             yield_now();
             let now = now();
             if now - before > LOST {
-                self.not_before = Some(now + (now - before) * LOST_PARTS);
+                self.not_before = Some(now + (now - before).min(LOST_MAX) * LOST_PARTS);
             }
             if now >= until {
                 self.penalty = (2 * self.penalty).clamp(1, ASLEEP_MAX);
@@ -194,6 +196,9 @@ mod tests {
             lost > Duration::ZERO && lost < Duration::from_millis(1900),
             "{lost:?}"
         );
+        // Nor does a process that was stopped for an hour do without polling for a day.
+        looks_at(&mut spin, &clock, 3_600_000_000, false);
+        clock.set(clock.get() + Duration::from_millis(330));
         // A thread that asks again finds the processor free, and is not kept from polling for long.
         clock.set(clock.get() + Duration::from_millis(50));
         while looks_at(&mut spin, &clock, 1, true) == 0 {}

@@ -28,11 +28,12 @@ use crate::thread_rights::{Work, keep_for, within};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use tidegate_forward::share_rules::Rules;
 use tidegate_forward::{Access, Files, Forwarder, Input};
 use tidegate_net::{ListenError, Listener, SecretError};
-use tidegate_sched::{OptionsError, Time};
+use tidegate_sched::{CostModel, OptionsError, Prediction, Time};
 use tidegate_trace::{Header, Origin};
 use tidegate_wire::{Attr, ExportId, Listed};
 use tidying::Tidying;
@@ -533,7 +534,11 @@ fn effective(
     let mut scheduler = configured.clone();
     if let Some(text) = &texts.policy {
         let path = file(What::Policy);
-        let kept = scheduler_options(text, configured, config.window_ms);
+        // Another forwarder, which has traces, may have kept it.
+        let mut base = configured.clone();
+        base.prediction
+            .get_or_insert_with(|| Arc::new(Prediction::new(&[], &CostModel::default())));
+        let kept = scheduler_options(text, &base, config.window_ms);
         scheduler =
             kept.map_err(|error| StartError::Kept(ConfigError::new(&path, error.what())))?;
         let policy = &scheduler.policy;

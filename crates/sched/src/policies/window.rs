@@ -37,7 +37,8 @@ const INSIDE: OptionSpec = OptionSpec::new(
      forwarders, or by arrival, as printed in the paper",
 );
 
-/// Epoch, rank, application. The application decides where two ranks are equal.
+/// Epoch, rank, application. The application decides where two ranks are equal, but for ranks of 15
+/// bits, which stand in its place: there applications of one rank share a queue.
 type Key = (u64, u64, u64);
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
@@ -60,7 +61,7 @@ struct Window {
     recent: [u32; RECENT],
 }
 
-/// The requests of one application in one window.
+/// The requests of one application, or of one rank of 15 bits, in one window.
 struct Queue {
     key: Key,
     order: Line,

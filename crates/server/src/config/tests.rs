@@ -279,12 +279,10 @@ fn what_earlier_runs_foretell_is_read_from_their_traces() {
     damaged[middle] ^= 1;
     std::fs::write(&path, damaged).expect("it is ours");
     refused("the trace is damaged at byte ");
+    // All forwarders of a set can name the same files, though one has served nothing.
     std::fs::write(&path, trace(Origin::Forwarder, &[0, 0])).expect("it is ours");
-    let error = refusal(&text);
-    assert!(
-        error.ends_with("none of them has a request of forwarder 1"),
-        "{error}"
-    );
+    let options = parse(&text).expect("it is valid").scheduler;
+    assert!(options.prediction.is_some(), "nothing is foretold");
 
     std::fs::write(&path, trace(Origin::Forwarder, &[1, 1, 0])).expect("it is ours");
     let options = parse(&text).expect("it is valid").scheduler;

@@ -13,6 +13,7 @@ use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake}
 use crate::lock::lock;
 use crate::thread_rights::{Work, keep_for};
 use rustix::time::{ClockId, clock_gettime};
+use std::mem;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -81,6 +82,8 @@ struct Queue {
     jobs: JobQueue<Queued>,
     /// Whether a thread is about to take a job, so that no thread need be woken for it.
     looking: bool,
+    /// Of the threads that look, one after the other; with the one that looks.
+    spin: Spin,
     /// Whether a thread looks after users' jobs that wait for others of theirs.
     watching: bool,
     /// When a thread last looked after them.
@@ -133,6 +136,7 @@ impl ThreadPool {
             queue: Mutex::new(Queue {
                 jobs: JobQueue::new(depth as usize, processors()),
                 looking: false,
+                spin: Spin::default(),
                 watching: false,
                 watched: Instant::now(),
                 closed: false,
@@ -299,9 +303,8 @@ impl Shared {
     /// What a thread does until the queue is closed and empty.
     fn work(&self, number: usize, mut files: PosixFiles) {
         keep_for(Work::Files);
-        let mut spin = Spin::default();
         let mut before = None;
-        while let Some((asker, (job, work))) = self.next(before, &mut spin) {
+        while let Some((asker, (job, work))) = self.next(before) {
             let computed = matches!(asker, Asker::User(_)).then(processor_time);
             let failed = work.refused();
             let began = self.zero.elapsed();
@@ -337,11 +340,7 @@ impl Shared {
     /// Waits for the next job and takes it; `before` is whose job the thread had, and for a user's
     /// job its times. Of the threads without a job, the one that worked last looks for a
     /// moment before it sleeps.
-    fn next(
-        &self,
-        before: Option<(Asker, Option<JobTime>)>,
-        spin: &mut Spin,
-    ) -> Option<(Asker, Queued)> {
+    fn next(&self, before: Option<(Asker, Option<JobTime>)>) -> Option<(Asker, Queued)> {
         let mut queue = lock(&self.queue);
         let open = queue.jobs.open();
         if let Some((asker, time)) = before {
@@ -365,11 +364,12 @@ impl Shared {
                 None if queue.closed => return None,
                 None if !looked && !queue.looking => {
                     (looked, queue.looking) = (true, true);
+                    let mut spin = mem::take(&mut queue.spin);
                     drop(queue);
                     let has_come = || self.open.load(Ordering::Relaxed) > 0;
                     spin.look(Duration::MAX, has_come);
                     queue = lock(&self.queue);
-                    queue.looking = false;
+                    (queue.looking, queue.spin) = (false, spin);
                 }
                 None if queue.jobs.holds_back() && !queue.watching => queue = self.watch(queue),
                 None => {

@@ -44,6 +44,9 @@ fn stripe() -> Bytes {
 fn buffer() -> Bytes {
     Bytes(256 << 10)
 }
+/// The most pieces of a call that can be under way at one server.
+const BUFFERS_MAX: u32 = 4096;
+
 fn buffers() -> u32 {
     8
 }
@@ -78,8 +81,8 @@ pub(super) fn servers(
     if buffer < BUFFER_MIN {
         return wrong("buffer", format!("at least {BUFFER_MIN} bytes"));
     }
-    if buffers == 0 {
-        return wrong("buffers", "must be positive".into());
+    if !(1..=BUFFERS_MAX).contains(&buffers) {
+        return wrong("buffers", format!("must be 1 to {BUFFERS_MAX}"));
     }
     let depth = Device::new(device).map_or(1, |device| device.depth());
     let threads = written.threads.unwrap_or(depth);

@@ -208,7 +208,7 @@ fn servers_are_whole() {
         ),
         (
             "count = 1, buffers = 0",
-            "9: servers.buffers: must be positive",
+            "9: servers.buffers: must be 1 to 4096",
         ),
         (
             "count = 1, threads = 0",
