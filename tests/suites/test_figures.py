@@ -11,7 +11,7 @@ from conftest import LONG, REPO, run, tidegate
 
 NAMES = re.findall("^[a-z][a-z0-9-]*", tidegate("sim", "--list").stdout, re.MULTILINE)
 # What is claimed there depends on where the seed places files and messages: claims are of the mean.
-OF_THE_MEAN = "vpfs-2013-fig1", "iofsl-2010-fig6", "liu-2013-fig5"
+OF_THE_MEAN = "vpfs-2013-fig1", "vpfs-shares", "iofsl-2010-fig6", "liu-2013-fig5"
 SMALL = """
 title = "Programs on two kinds of devices"
 protocol = "closed loop"
