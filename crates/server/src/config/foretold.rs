@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use tidegate_sched::{CostModel, Observed, Prediction};
 use tidegate_trace::{Ending, Origin, Reader};
 
-/// Requests of one trace, and of all together. They take some 130 bytes each while they are averaged.
+/// Requests of all traces together. They take some 130 bytes each while they are averaged.
 const REQUESTS_MAX: usize = 1 << 22;
 
 /// The prediction made of the traces of so many runs, each in a file of its own; None if there are
-/// none. Of each file what this forwarder recorded counts, and files without any count as no run, so
-/// that all of a set can name the same: each its own file, of each run.
+/// none. Of each file what this forwarder recorded counts, and files without any count as no run,
+/// so that all of a set can name the same: each its own file, of each run.
 pub(super) fn of_files(
     files: &[PathBuf],
     forwarder: Option<u16>,
@@ -35,13 +35,14 @@ pub(super) fn of_files(
     }
     if traces.is_empty() {
         tracing::warn!(
-            "trace_files: none of them has a request of forwarder {forwarder}, so nothing is foretold"
+            "trace_files: none of them has a request of forwarder {forwarder}: nothing is foretold"
         );
     }
     Ok(Some(Prediction::new(&traces, cost)))
 }
 
-/// The requests, `most` at most, that a forwarder served in one run, with their times since the first of them.
+/// The requests, `most` at most, that a forwarder served in one run, with their times since the
+/// first of them.
 fn run(file: &Path, forwarder: u16, most: usize) -> Result<Vec<Observed>, String> {
     // Looked at before it is opened: a pipe would be waited for.
     match std::fs::metadata(file) {
