@@ -224,6 +224,8 @@ impl Judge<'_> {
         let best = self.best(point).map(|policy| (self.series, policy));
         match self.against.or(best) {
             Some(other) => 100.0 * (self.at(point, self.own()) / self.at(point, other) - 1.0),
+            // None of them has a target to keep: then the claim says nothing, and does not hold.
+            None if !self.claim.against_best.is_empty() => f64::NAN,
             None => self.at(point, self.own()),
         }
     }
