@@ -7,7 +7,7 @@ import shutil
 import signal
 
 import pytest
-from conftest import REPO, Forwarder, alive, matches, need_fuse, run, tidegate, until
+from conftest import REPO, Forwarder, alive, matches, need_fuse, process_field, run, tidegate, until
 
 UNITS = sorted((REPO / "packaging/systemd").glob("*.service"))
 # Bits of capabilities that a forwarder must not have: SYS_PTRACE, SYS_RESOURCE, SETPCAP, SYS_MODULE, SYS_RAWIO.
@@ -167,6 +167,45 @@ def test_one_process_looks_at_peers_and_can_do_nothing_else(forwarder):
     forwarder.process.kill()
     forwarder.process.wait(30)
     until(lambda: not alive(witness), "it ends with its forwarder")
+
+
+def test_others_cannot_end_the_process_that_looks_at_peers(forwarder):
+    [witness] = children(forwarder.process.pid)
+    for user in (65534, 12345):
+        for name in ("STOP", "KILL"):
+            run("setpriv", "--reuid", user, "--clear-groups", "kill", f"-{name}", witness, code=1)
+    assert alive(witness) and process_field(witness, 3) != "T"
+    forwarder.stop()
+
+
+def test_a_forwarder_ends_without_the_process_that_looks_at_peers(forwarder):
+    [witness] = children(forwarder.process.pid)
+    os.kill(witness, signal.SIGKILL)
+    # Nobody has to ask for a root's program to be refused first.
+    assert forwarder.process.wait(30) == 1
+    log = forwarder.log.read_text()
+    told = r"^tidegate: stopped: tidegate-peers, .* has ended by signal 9; start"
+    assert matches("ERROR.*tidegate-peers", log) and matches(told, log), log
+    assert not (forwarder.run / "pid").exists() and not (forwarder.run / "socket").exists()
+    forwarder.start()
+    tidegate("policy", "set", "window", "--forwarders", forwarder.at)
+    forwarder.stop()
+
+
+def test_a_set_has_another_forwarder_with_a_process_that_looks_at_peers(forwarders):
+    if os.geteuid():
+        pytest.skip("only root's forwarders ask another process")
+    with forwarders(2, restarts=True) as up:
+        first = up.pid(0)
+        (up.mount / "before").write_text("bytes")
+        [witness] = children(first)
+        os.kill(witness, signal.SIGKILL)
+        until(lambda: up.pid(0) not in (None, first) and alive(up.pid(0)), "none is started")
+        until(lambda: up.tidegate("stat", "--check", code=None).returncode == 0, "it does not serve its seat")
+        said = up.tidegate("stat").stdout
+        assert matches("forwarder 0 died .*tidegate-peers.* was started again, once", said), said
+        assert (up.mount / "before").read_text() == "bytes"
+        up.tidegate("policy", "set", "window")
 
 
 def test_a_socket_where_others_may_write_is_refused(forwarder):

@@ -3,14 +3,16 @@
 //!
 //! The kernel tells in which user namespace a process is only to who could trace that process. So
 //! this one process keeps that right, and takes no order but "look at the process of this number".
-//! It ends with the process that started it.
+//! It ends with the process that started it. That one cannot start another, when it has threads and
+//! is confined: if this one ends first, it must end too, for its supervisor to start both.
 
 use crate::power;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use std::io;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How long an answer may take, in seconds.
 const ANSWER_MAX_S: i64 = 5;
@@ -19,6 +21,9 @@ const ANSWER_MAX_S: i64 = 5;
 static WITNESS: OnceLock<Mutex<Witness>> = OnceLock::new();
 
 struct Witness {
+    process: Pid,
+    /// How it ended, once that is known.
+    ended: Option<String>,
     socket: OwnedFd,
     /// Questions so far, which tells the answer to one from a late answer to another.
     asked: u32,
@@ -37,8 +42,10 @@ pub fn start(confine: fn()) -> io::Result<()> {
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => serve(its, confine),
-        _ => {
+        child => {
             let witness = Witness {
+                process: Pid::from_raw(child).expect("0 and -1 are taken above"),
+                ended: None,
                 socket: ours,
                 asked: 0,
             };
@@ -50,13 +57,32 @@ pub fn start(confine: fn()) -> io::Result<()> {
     }
 }
 
+/// How that process ended, in words; None while it runs, and if there is none. Does not wait for
+/// it, and may wait for the answer to a question. SIGCHLD tells when to ask again.
+pub fn ended() -> Option<String> {
+    let mut witness = witness()?;
+    if witness.ended.is_none() {
+        let found = waitpid(Some(witness.process), WaitOptions::NOHANG);
+        witness.ended = match found {
+            Ok(None) | Err(rustix::io::Errno::INTR) => None,
+            Ok(Some((_, status))) => Some(match status.terminating_signal() {
+                Some(signal) => format!("by signal {signal}"),
+                None => format!("with exit code {}", status.exit_status().unwrap_or(-1)),
+            }),
+            Err(error) => Some(error.to_string()),
+        };
+    }
+    witness.ended.clone()
+}
+
+fn witness() -> Option<MutexGuard<'static, Witness>> {
+    let witness = WITNESS.get()?.lock();
+    Some(witness.unwrap_or_else(PoisonError::into_inner))
+}
+
 /// Asks about the process of this number; None if this process looks itself.
 pub(crate) fn ask(pid: i32) -> Option<Result<(), &'static str>> {
-    let mut witness = WITNESS
-        .get()?
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    Some(witness.ask(pid).unwrap_or_else(|error| {
+    Some(witness()?.ask(pid).unwrap_or_else(|error| {
         tracing::error!(%error, "the process that looks at peers with uid 0 does not answer");
         Err(power::UNKNOWN)
     }))

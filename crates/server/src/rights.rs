@@ -35,6 +35,10 @@ pub(crate) fn give_up_unneeded(config: &Config, looks: Looks) {
 /// Keeps the right to look into other processes and no other, and no ids of root where there are
 /// others. For a process that does nothing else, with one thread.
 pub(crate) fn keep_looking_at_processes() {
+    /// Of nobody on any system, so no other process may send this one a signal. It lies where no
+    /// system takes ids from, and is none of those that mean "none".
+    const ALONE: u32 = 0xffff_fff0;
+    /// Where a namespace has few ids.
     const NOBODY: u32 = 65_534;
     let looking = CapabilitySet::SYS_PTRACE;
     // SAFETY: calls on this process's own ids, which take no memory. What they refuse, as in a
@@ -42,8 +46,11 @@ pub(crate) fn keep_looking_at_processes() {
     unsafe {
         libc::prctl(libc::PR_SET_KEEPCAPS, 1);
         libc::setgroups(0, std::ptr::null());
-        libc::setresgid(NOBODY, NOBODY, NOBODY);
-        libc::setresuid(NOBODY, NOBODY, NOBODY);
+        for id in [ALONE, NOBODY] {
+            if libc::setresgid(id, id, id) == 0 && libc::setresuid(id, id, id) == 0 {
+                break;
+            }
+        }
     }
     let Ok(before) = capabilities(None) else {
         return;

@@ -8,13 +8,13 @@ use crate::sandbox::{self, Held};
 use crate::start::{Server, StartError};
 use crate::storage::{leave_node_memory, prepare_process};
 use crate::thread_rights::{Work, keep_for};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tidegate_net::munge;
+use tidegate_net::{munge, witness};
 use tracing::{Level, error, info, warn};
 
 /// How long a start may take. Trials with other forwarders may take 90 s of it. Calls to a file
@@ -23,8 +23,8 @@ const START_MAX: Duration = Duration::from_secs(150);
 
 /// Serves until SIGTERM or SIGINT, and then finishes the accepted requests. True if they were
 /// finished in time. A second signal ends the process at once, and so does a signal before it
-/// serves. A start that takes longer than 150 s ends the process. (Rust's start-up code ignores
-/// SIGPIPE.)
+/// serves. If the process that looks at peers ends, this one does, too, in order and with an error.
+/// A start that takes longer than 150 s ends the process. (Rust's start-up code ignores SIGPIPE.)
 pub fn serve(config: &Config) -> Result<bool, StartError> {
     log_to_stderr(config.log);
     prepare_process();
@@ -48,25 +48,7 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
         let _ = munge::Munge::load();
     }
     let held = sandbox::confine_forwarder(config, looks);
-    // Before anything is bound, so that an early signal is not lost.
-    let mut signals =
-        Signals::new([SIGTERM, SIGINT]).map_err(StartError::system("signal handlers"))?;
-    let serving = Arc::new(OnceLock::<Stop>::new());
-    let stop = serving.clone();
-    thread("signals", move || {
-        keep_for(Work::Nothing);
-        for (count, _) in signals.forever().enumerate() {
-            if count > 0 {
-                warn!("second signal: leaving with requests unfinished");
-                end_at_once(1);
-            }
-            let Some(stop) = stop.get() else {
-                info!("stopped before it served");
-                end_at_once(0);
-            };
-            stop.ask();
-        }
-    })?;
+    let serving = heed_signals()?;
     let server = Server::bind(config)?;
     drop::<Sender<()>>(started);
     let _ = watching.join();
@@ -89,8 +71,60 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
     // A thread that waits for the back end may still have the export.
     drop(leave_node_memory());
     let in_time = ended?;
+    if let Some(why) = unwatched() {
+        return Err(StartError::Stopped(std::io::Error::other(why)));
+    }
     info!(in_time, "stopped");
     Ok(in_time)
+}
+
+/// From now on SIGTERM and SIGINT end the forwarder, and so does the end of the process that looks
+/// at peers. What is returned must be filled when there is something to stop; until then each of
+/// them ends the process at once.
+fn heed_signals() -> Result<Arc<OnceLock<Stop>>, StartError> {
+    let signals = Signals::new([SIGTERM, SIGINT, SIGCHLD]);
+    let mut signals = signals.map_err(StartError::system("signal handlers"))?;
+    let serving = Arc::new(OnceLock::<Stop>::new());
+    let stop = serving.clone();
+    thread("signals", move || {
+        keep_for(Work::Nothing);
+        let (mut asked, mut told) = (false, false);
+        // The process may have ended before its signal was heeded.
+        for signal in std::iter::once(SIGCHLD).chain(signals.forever()) {
+            match signal {
+                SIGCHLD => {
+                    if let Some(why) = unwatched()
+                        && !std::mem::replace(&mut told, true)
+                    {
+                        error!("{why}");
+                        stop.get().map_or_else(|| end_at_once(1), Stop::ask);
+                    }
+                }
+                _ if std::mem::replace(&mut asked, true) => {
+                    warn!("second signal: leaving with requests unfinished");
+                    end_at_once(1);
+                }
+                _ => match stop.get() {
+                    Some(stop) => stop.ask(),
+                    None => {
+                        info!("stopped before it served");
+                        end_at_once(0);
+                    }
+                },
+            }
+        }
+    })?;
+    Ok(serving)
+}
+
+/// Why this forwarder must not go on: nobody looks at peers any more, so it would refuse root's
+/// programs. No other process can be started by one that is confined.
+fn unwatched() -> Option<String> {
+    let how = witness::ended()?;
+    Some(format!(
+        "tidegate-peers, the process of this forwarder that looks at peers with uid 0, has ended \
+         {how}; start the forwarder again"
+    ))
 }
 
 /// Ends the process without its destructors, and leaves nothing in the node's memory.
