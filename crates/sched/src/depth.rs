@@ -21,7 +21,7 @@
 //!   out of the device what it can do, see `climb`: the fewer calls the device has, the more their
 //!   order is the policy's. The original goes to its largest depth in overload.
 
-use crate::climb::{Climb, Interval};
+use crate::climb::{Climb, FIRST, Interval};
 use crate::hash_table::NONE;
 use crate::share::{Latency, Shares};
 use crate::types::Time;
@@ -114,7 +114,7 @@ impl Feedback {
     pub(crate) fn new(shares: &Shares, default: Latency, most: u32) -> Feedback {
         let mut feedback = Feedback {
             most: most.into(),
-            depth: 1,
+            depth: FIRST.min(most.into()),
             climb: Climb::new(),
             classes: Vec::new(),
             interval_ends: 0,
@@ -167,7 +167,8 @@ impl Feedback {
         has_room
     }
 
-    /// Counts a request with that target that arrived, and what it costs by the cost model.
+    /// Counts a request with that target that arrived, and what it costs by a cost model that stays
+    /// the same.
     pub(crate) fn arrived(&mut self, index: u32, target: Latency, cost_ns: u64, now: Time) {
         // Before the class is looked up: a class that was idle for long may be removed.
         self.advance(now);
@@ -258,7 +259,10 @@ impl Feedback {
             self.climb.ended(self.depth, interval);
             self.depth = match opens {
                 true => self.climb.depth(bound),
-                false => bound,
+                false => {
+                    self.climb.was_at(bound);
+                    bound
+                }
             };
             self.classes.iter_mut().for_each(Class::fade);
         }

@@ -122,6 +122,8 @@ pub(super) struct Dsfq {
 pub(super) struct Below {
     pub(super) default: Latency,
     pub(super) feedback: Option<Feedback>,
+    /// What work is counted in: not what is learned of the device, see `climb.rs`.
+    pub(super) work: CostModel,
 }
 
 impl Dsfq {
@@ -286,9 +288,9 @@ impl Policy for Dsfq {
         requests.push_back(&mut self.queues[number as usize], index);
         self.merge.arrived(requests, number, index);
         let target = self.target(&request);
-        let cost_ns = self.cost.request_ns(&request);
-        if let Some(feedback) = self.feedback() {
-            feedback.arrived(index, target, cost_ns, now);
+        let work = self.below.as_ref().map(|below| below.work);
+        if let (Some(feedback), Some(work)) = (self.feedback(), work) {
+            feedback.arrived(index, target, work.request_ns(&request), now);
         }
     }
 

@@ -22,10 +22,80 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
     keeps_shares: true,
     make: |options| {
         let default = edf::default_latency(options);
-        let feedback = edf::feedback(options, default);
-        Ok(Box::new(Dsfq::new(
-            options,
-            Some(Below { default, feedback }),
-        )))
+        let below = Below {
+            default,
+            feedback: edf::feedback(options, default),
+            work: options.cost,
+        };
+        Ok(Box::new(Dsfq::new(options, Some(below))))
     },
 };
+
+#[cfg(test)]
+mod tests {
+    use crate::test::read;
+    use crate::{
+        AppId, Input, Options, Output, PolicyOptions, Request, RequestId, Scheduler, Time,
+    };
+    use std::collections::BinaryHeap;
+    use std::vec::Vec;
+
+    /// The median of the requests that run, in the second half of 40 s, on a device with so many
+    /// channels that takes 3 to 5 ms for each. So many requests are here all the time, and no
+    /// target can be kept. The scheduler learns what requests cost.
+    fn settles(channels: usize, requests: u64) -> usize {
+        let options = Options {
+            depth: 64,
+            table: PolicyOptions::default().with("latency_ms", 1u64),
+            ..Options::for_policy("two-level")
+        };
+        let mut scheduler = Scheduler::new(&options).expect("they are valid");
+        let (mut now, mut next, mut batch) = (Time(0), 0, Vec::new());
+        // The ends of the requests in the device, the first on top; and when channels are free.
+        let mut device = BinaryHeap::new();
+        let mut free = std::vec![0; channels];
+        let mut seen = Vec::new();
+        let mut arrive = |scheduler: &mut Scheduler, now| {
+            next += 1;
+            let request = Request {
+                id: RequestId(next),
+                app: AppId(1),
+                ..read(1, next * 8192, 4096)
+            };
+            scheduler
+                .handle(now, Input::Arrived(request))
+                .expect("there is room");
+        };
+        (0..requests).for_each(|_| arrive(&mut scheduler, now));
+        while now < Time(40_000_000_000) {
+            while scheduler.poll(now, &mut batch) == Output::Dispatch {
+                for request in batch.drain(..) {
+                    let channel = (0..channels)
+                        .min_by_key(|at| free[*at])
+                        .expect("there is one");
+                    let takes = 3_000_000 + request.id.0 * 7919 % 2000 * 1000;
+                    free[channel] = free[channel].max(now.0) + takes;
+                    device.push((core::cmp::Reverse(free[channel]), request.id));
+                }
+            }
+            seen.push(device.len());
+            let (core::cmp::Reverse(end), id) = device.pop().expect("something runs");
+            now = Time(end);
+            scheduler.handle(now, Input::Finished(id)).expect("it ran");
+            arrive(&mut scheduler, now);
+        }
+        let half = seen.len() / 2;
+        seen[half..].sort_unstable();
+        seen[half + half / 2]
+    }
+
+    #[test]
+    fn no_more_calls_than_channels_though_costs_are_learned() {
+        for channels in [4, 8, 16] {
+            for requests in [40, 80, 256] {
+                let depth = settles(channels, requests);
+                assert_eq!(depth, channels, "{requests} requests");
+            }
+        }
+    }
+}
