@@ -8,19 +8,16 @@
 //! is not enough: of two calls a disk with a queue can choose as little as of one.) If that does no
 //! more, a far larger depth is tried, so that what little one step after another gains is not lost:
 //! as many calls as the device does in half an interval, since whoever comes during a trial waits
-//! for what is in the device. Before each further search there is a rest, the longer the more often
-//! it ended where it began.
+//! for what is in the device. Trials of larger depths end as soon as they do not do more. Before
+//! each further search there is a rest, the longer the more often it ended where it began.
 //!
 //! Work is what requests cost by a cost model that stays the same, so that those of different sizes
-//! can be compared. (One that learns has the time between ends as the cost, which makes the work of
-//! an interval the same at every depth.)
+//! can be compared. (One that learns follows the time between ends, but late: what is then compared
+//! is two prices and not two depths.)
 
 /// A depth is enough if it does so much of the work of the best one, in percent. What is measured
 /// varies by some percent.
 const ENOUGH_PERCENT: u64 = 96;
-
-/// The depth at which nothing is known.
-pub(crate) const FIRST: u64 = 4;
 
 /// A measurement ends after so many requests, or intervals.
 const REQUESTS: u64 = 96;
@@ -81,9 +78,9 @@ pub(crate) struct Climb {
 impl Climb {
     pub(crate) fn new() -> Climb {
         Climb {
-            enough: FIRST,
+            enough: 1,
             rate: 0,
-            start: FIRST,
+            start: 1,
             far: 0,
             best: 0,
             step: Step::Known,
@@ -129,7 +126,7 @@ impl Climb {
             self.done += interval.done;
             self.intervals += 1;
         }
-        if self.done >= REQUESTS || self.intervals >= INTERVALS {
+        if self.done >= REQUESTS || self.intervals >= INTERVALS || self.is_vain() {
             let rate = self.work_ns / self.intervals;
             if self.step == Step::Known {
                 self.far = self.done / self.intervals / 2;
@@ -142,6 +139,12 @@ impl Climb {
                 self.step = self.next_rest();
             }
         }
+    }
+
+    /// Whether a larger depth is being tried and does no more so far.
+    fn is_vain(&self) -> bool {
+        let does_no_more = self.work_ns <= self.rate.saturating_mul(self.intervals);
+        matches!(self.step, Step::Up | Step::Far) && self.intervals > 0 && does_no_more
     }
 
     /// Begins a measurement.
@@ -313,12 +316,12 @@ mod tests {
             is_backlogged: false,
             bound: 64,
         };
-        (0..100).for_each(|_| climb.ended(4, idle));
-        assert_eq!((climb.step, climb.depth(64)), (Step::Known, 4));
+        (0..100).for_each(|_| climb.ended(1, idle));
+        assert_eq!((climb.step, climb.depth(64)), (Step::Known, 1));
         // So does a trial that comes to nothing, but it ends.
         after(&mut climb, 1, 64, &[1000]);
-        assert_eq!(climb.step, Step::Down);
-        (0..100).for_each(|_| climb.ended(2, idle));
-        assert_ne!(climb.step, Step::Down);
+        assert_eq!(climb.step, Step::Up);
+        (0..100).for_each(|_| climb.ended(4, idle));
+        assert_ne!(climb.step, Step::Up);
     }
 }

@@ -21,7 +21,7 @@
 //!   out of the device what it can do, see `climb`: the fewer calls the device has, the more their
 //!   order is the policy's. The original goes to its largest depth in overload.
 
-use crate::climb::{Climb, FIRST, Interval};
+use crate::climb::{Climb, Interval};
 use crate::hash_table::NONE;
 use crate::share::{Latency, Shares};
 use crate::types::Time;
@@ -114,7 +114,7 @@ impl Feedback {
     pub(crate) fn new(shares: &Shares, default: Latency, most: u32) -> Feedback {
         let mut feedback = Feedback {
             most: most.into(),
-            depth: FIRST.min(most.into()),
+            depth: 1,
             climb: Climb::new(),
             classes: Vec::new(),
             interval_ends: 0,
