@@ -118,7 +118,7 @@ impl Epochs {
     /// The order of an application's requests of a window among all: the window, the
     /// application's rank, and what tells it from others of that rank, if anything does.
     #[inline]
-    pub(crate) fn key(&self, app: AppId, epoch: u64) -> (u64, u64, u64) {
+    pub(crate) fn rank_in(&self, app: AppId, epoch: u64) -> (u64, u64, u64) {
         let rank = self.rank(app, epoch);
         match self.rank_by {
             RankBy::ShortId => (epoch, rank, rank),
@@ -133,8 +133,14 @@ impl Epochs {
 
     /// A request that arrives in window a has an epoch of at most a + ahead (a fast clock). A
     /// request that arrives in window b has an epoch of at least b - 1 (the oldest stamp allowed).
-    /// So the second runs before the first only if b - 1 <= a + ahead.
-    pub(crate) fn bound(&self) -> Bound {
-        Bound::Windows(1 + AHEAD_NS_MAX.div_ceil(self.width_ns))
+    /// So the second runs before the first only if b - 1 <= a + ahead; and where requests may stand
+    /// up to `later` windows behind their epoch, only if b - 1 <= a + ahead + later.
+    pub(crate) fn bound(&self, later: u64) -> Bound {
+        Bound::Windows(1 + later + AHEAD_NS_MAX.div_ceil(self.width_ns))
+    }
+
+    /// The width of a window.
+    pub(crate) fn width_ns(&self) -> u64 {
+        self.width_ns
     }
 }

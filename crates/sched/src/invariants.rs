@@ -195,6 +195,8 @@ impl Shape {
             request.shuffle_rank = random.below(9) as u16;
         }
         request.epoch_seen = random.pick(&[0, 0, u64::MAX]);
+        request.operation_bytes_max = random.pick(&[0, 4096, 1 << 20, 1 << 34, u64::MAX]);
+        request.bytes_elsewhere = random.pick(&[0, 0, 0, 65_536, 1 << 30, u64::MAX]);
         if write && random.chance(5) {
             (request.offset, request.len, request.mergeable) = (0, u64::MAX, false);
         }

@@ -43,6 +43,7 @@ mod hash_table;
 mod heap;
 #[cfg(test)]
 mod invariants;
+mod later;
 mod merge;
 mod options;
 mod options_error;

@@ -6,9 +6,11 @@ mod dsfq;
 mod edf;
 mod fifo;
 mod hio;
+mod least_attained;
 mod mlf;
 mod round_robin;
 mod sjf;
+mod smallest_bottleneck;
 mod time_order;
 mod twins;
 mod two_level;
@@ -28,9 +30,11 @@ pub const ALL: &[&PolicySpec] = &[
     &edf::SPEC,
     &fifo::SPEC,
     &hio::SPEC,
+    &least_attained::SPEC,
     &mlf::SPEC,
     &round_robin::SPEC,
     &sjf::SPEC,
+    &smallest_bottleneck::SPEC,
     &time_order::SPEC,
     &twins::SPEC,
     &two_level::SPEC,

@@ -211,7 +211,7 @@ impl Policy for Hio {
 
     /// Only operations of one window are exchanged.
     fn bound(&self) -> Bound {
-        self.epochs.bound()
+        self.epochs.bound(0)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{Index, List, Requests};
-use crate::types::Time;
+use crate::types::{Request, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -37,20 +37,52 @@ const INSIDE: OptionSpec = OptionSpec::new(
      forwarders, or by arrival, as printed in the paper",
 );
 
-/// Epoch, rank, application. The application decides where two ranks are equal, but for ranks of 15
-/// bits, which stand in its place: there applications of one rank share a queue.
-type Key = (u64, u64, u64);
+/// Epoch, rank, and what tells those of one rank apart. For `window` that is the application, but
+/// for ranks of 15 bits, which stand in its place: there applications of one rank share a queue.
+pub(super) type Key = (u64, u64, u64);
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
     name: "window",
     options: &[INSIDE, ORDER, ROTATION_SEED, WINDOW_MS],
     merges: false,
     keeps_shares: false,
-    make: |options| Ok(Box::new(Window::new(options))),
+    make: |options| Ok(Box::new(Window::new(options, Epochs::new(options)))),
 };
 
-struct Window {
-    epochs: Epochs,
+/// Says where requests stand, by nothing but what they carry and when they arrived, so that all
+/// forwarders come to the same order.
+pub(super) trait Ranking: Send {
+    /// The key of a request that arrived then; the least goes first. Requests with one key share a
+    /// queue.
+    fn key(&mut self, request: &Request, arrived: Time) -> Key;
+
+    /// A request leaves the queue.
+    fn left(&mut self, _request: &Request, _now: Time) {}
+
+    /// The windows that it counts in.
+    fn epochs(&self) -> &Epochs;
+
+    /// How long a request can wait at most.
+    fn bound(&self) -> Bound {
+        self.epochs().bound(0)
+    }
+}
+
+impl Ranking for Epochs {
+    #[inline]
+    fn key(&mut self, request: &Request, arrived: Time) -> Key {
+        let epoch = self.of(request, arrived);
+        self.rank_in(request.app, epoch)
+    }
+
+    fn epochs(&self) -> &Epochs {
+        self
+    }
+}
+
+/// Serves what a [`Ranking`] has first; requests of one key as [`INSIDE`] says.
+pub(super) struct Window<R> {
+    ranking: R,
     by_arrival: bool,
     merge: Merge,
     by_key: FlatBTree<Key, u32>,
@@ -64,7 +96,7 @@ struct Window {
 /// The requests of one application, or of one rank of 15 bits, in one window.
 struct Queue {
     key: Key,
-    order: Line,
+    line: Line,
 }
 
 /// Requests in the order of the option [`INSIDE`].
@@ -118,11 +150,12 @@ impl Line {
     }
 }
 
-impl Window {
-    fn new(options: &Options) -> Window {
+impl<R: Ranking> Window<R> {
+    pub(super) fn new(options: &Options, ranking: R) -> Window<R> {
+        let inside = options.table.get(INSIDE.name);
         Window {
-            epochs: Epochs::new(options),
-            by_arrival: options.table.is(&INSIDE, "arrival"),
+            ranking,
+            by_arrival: inside == Some(&"arrival".into()),
             merge: Merge::new(options),
             by_key: FlatBTree::new(),
             queues: Vec::new(),
@@ -134,7 +167,7 @@ impl Window {
     fn queue_for(&mut self, key: Key) -> u32 {
         let recent = self.recent[key.2 as usize % RECENT];
         let queue = self.queues.get(recent as usize);
-        if queue.is_some_and(|queue| queue.key == key && !queue.order.is_empty()) {
+        if queue.is_some_and(|queue| queue.key == key && !queue.line.is_empty()) {
             return recent;
         }
         if let Some((found, number)) = self.by_key.at_or_after(&key)
@@ -146,12 +179,12 @@ impl Window {
             Some(number) => {
                 let queue = &mut self.queues[number as usize];
                 queue.key = key;
-                queue.order.restart();
+                queue.line.restart();
                 number
             }
             None => {
-                let order = Line::new(self.by_arrival);
-                self.queues.push(Queue { key, order });
+                let line = Line::new(self.by_arrival);
+                self.queues.push(Queue { key, line });
                 self.queues.len() as u32 - 1
             }
         };
@@ -162,49 +195,53 @@ impl Window {
     /// Forgets a queue when nothing is left in it.
     fn release_if_empty(&mut self, number: u32) {
         let queue = &self.queues[number as usize];
-        if queue.order.is_empty() {
+        if queue.line.is_empty() {
             self.by_key.remove(&queue.key);
             self.queues_free.push(number);
         }
     }
 }
 
-impl Policy for Window {
+impl<R: Ranking> Policy for Window<R> {
     fn arrived(&mut self, requests: &mut Requests, index: Index) {
         let entry = &requests[index];
-        let epoch = self.epochs.of(&entry.request, entry.arrived);
-        let key = self.epochs.key(entry.request.app, epoch);
+        let key = self.ranking.key(&entry.request, entry.arrived);
         let number = self.queue_for(key);
         self.recent[key.2 as usize % RECENT] = number;
-        self.queues[number as usize].order.push(requests, index);
+        self.queues[number as usize].line.push(requests, index);
         self.merge.arrived(requests, number, index);
     }
 
-    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Index>) -> Pick {
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
         let (_, number) = self.by_key.first().expect("pick on an empty policy");
         let queue = &mut self.queues[number as usize];
-        let index = queue.order.pop(requests);
+        let index = queue.line.pop(requests);
         self.merge
             .take_one(requests, index, into, |requests, index| {
-                queue.order.remove(requests, index);
+                queue.line.remove(requests, index);
             });
+        for &index in into.iter() {
+            self.ranking.left(&requests[index].request, now);
+        }
         self.release_if_empty(number);
         Pick::Run
     }
 
     fn cancelled(&mut self, requests: &mut Requests, index: Index) {
         let number = requests[index].tag;
-        self.queues[number as usize].order.remove(requests, index);
+        self.queues[number as usize].line.remove(requests, index);
         self.merge.cancelled(requests, index);
+        let entry = &requests[index];
+        self.ranking.left(&entry.request, entry.arrived);
         self.release_if_empty(number);
     }
 
     fn epoch(&self, now: Time) -> u64 {
-        self.epochs.at(now)
+        self.ranking.epochs().at(now)
     }
 
     fn bound(&self) -> Bound {
-        self.epochs.bound()
+        self.ranking.bound()
     }
 }
 
