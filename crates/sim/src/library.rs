@@ -30,6 +30,8 @@ library! {
     "liu-2013-fig6",
     "liu-2013-table1",
     "scale-1024",
+    "sizes-checkpoint",
+    "sizes-log-normal",
     "song-2011-as-printed",
     "song-2011-fig3",
     "song-2011-fig5",

@@ -35,6 +35,12 @@ impl Rng {
         self.below(n) == 0
     }
 
+    /// A number of the standard normal distribution, nearly: the sum of twelve even ones.
+    pub fn normal(&mut self) -> f64 {
+        let even = |rng: &mut Rng| (rng.draw() >> 11) as f64 / (1u64 << 53) as f64;
+        (0..12).map(|_| even(self)).sum::<f64>() - 6.0
+    }
+
     /// A generator of its own, so that one part's draws do not shift another's.
     pub fn split(&mut self) -> Rng {
         Rng(self.draw())
