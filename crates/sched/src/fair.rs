@@ -80,10 +80,18 @@ impl Fair {
         self.active.first().map(|(_, number)| number)
     }
 
-    /// The first request of a flow runs, and costs so much device time.
+    /// Whether a flow has requests.
+    #[inline]
+    pub(crate) fn has_requests(&self, number: u32) -> bool {
+        self.flows[number as usize].waiting > 0
+    }
+
+    /// The first request of a flow runs, and costs so much device time. In a turn it may be ahead
+    /// of the least tag.
     pub(crate) fn charge(&mut self, number: u32, cost_ns: u64) {
         let flow = self.flows[number as usize];
-        self.now = self.now.max(flow.tag);
+        let least = self.active.first().map_or(flow.tag, |(tag, _)| tag);
+        self.now = self.now.max(least);
         self.rest(number, flow.tag + time(cost_ns, flow.weight));
         self.forget();
     }

@@ -61,6 +61,7 @@ mod share;
 mod tags;
 #[cfg(test)]
 mod test;
+mod turn;
 mod types;
 
 pub use cost::{AccessCost, CostModel, CostModelError};

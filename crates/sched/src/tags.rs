@@ -283,6 +283,17 @@ impl Tags {
         Err(Time(until).min(now + THROTTLE_NS_MAX))
     }
 
+    /// Whether an application may go on although `next` named another: it has requests, no limit
+    /// holds it back, and the other was not chosen by a reservation or in place of one.
+    pub(crate) fn may_go_on(&self, number: u32) -> bool {
+        let node = self.node(number);
+        node.state == NodeState::Active
+            && node.is_group.is_none()
+            && !self.by_reservation
+            && self.reserved_ns < RESERVED_NS_MAX
+            && self.blocked_until(number).is_none()
+    }
+
     /// Chooses by weight at one of the levels, which take turns. Without turns, reservations inside
     /// a group that exceed the capacity would keep the group's tag high, and the group's other
     /// applications would wait behind it for ever.

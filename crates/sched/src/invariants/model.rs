@@ -87,6 +87,8 @@ pub(super) struct Model {
     served: BTreeMap<u64, u128>,
     /// The most device time of a batch.
     cost_max: u64,
+    /// The longest turn.
+    turn_max: u64,
     running_max: usize,
     batch: Vec<Request>,
     /// Everything that came out, as text.
@@ -104,6 +106,7 @@ impl Model {
             batches: 0,
             served: BTreeMap::new(),
             cost_max: 0,
+            turn_max: 0,
             running_max: 0,
             batch: Vec::new(),
             outputs: String::new(),
@@ -427,13 +430,18 @@ impl Model {
                     None => Ok(()),
                 }
             }
-            Bound::Weighted => self.check_shares(batch, inner),
+            Bound::Weighted { turn_ns } => self.check_shares(batch, inner, turn_ns),
             _ => Ok(()),
         }
     }
 
     /// The device time of applications or queues while they wait, and the order of each one's own.
-    fn check_shares(&mut self, batch: &[Request], inner: &Scheduler) -> Result<(), String> {
+    fn check_shares(
+        &mut self,
+        batch: &[Request],
+        inner: &Scheduler,
+        turn_ns: u64,
+    ) -> Result<(), String> {
         let flows = Flows::new(inner.options());
         let flow = flows.of(&batch[0]);
         let first = self.ready.iter().find(|&&id| {
@@ -447,6 +455,7 @@ impl Model {
         let cost = |request: &Request| model.request_ns(request);
         let charged: u64 = batch.iter().map(cost).fold(0, u64::saturating_add);
         self.cost_max = self.cost_max.max(charged);
+        self.turn_max = self.turn_max.max(turn_ns);
         let ids: Vec<RequestId> = batch.iter().map(|request| request.id).collect();
         let mut waiting: Vec<u64> = Vec::new();
         for id in self.ready.iter().filter(|id| !ids.contains(id)) {
@@ -466,10 +475,11 @@ impl Model {
         let spread = high.expect("just added") - low.expect("just added");
         // Two may differ by the largest cost, each way. Who joins begins here with what the last
         // was served, where the policy goes by tags: up to a cost off, for each that has joined,
-        // and more where prices rise.
+        // and more where prices rise. With turns both are a turn more.
         let joined = self.served.len() as u128;
         let most = 4 + joined + if self.options.estimate { 2 } else { 0 };
-        if spread > most * u128::from(self.cost_max) * SCALE {
+        let most_ns = most * u128::from(self.cost_max) + 4 * u128::from(self.turn_max);
+        if spread > most_ns * SCALE {
             return Err(format!("bound: served {:?}", self.served));
         }
         Ok(())

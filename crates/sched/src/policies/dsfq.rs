@@ -28,6 +28,7 @@ use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{Index, List, Requests};
 use crate::share::{Latency, Service, Shares};
 use crate::tags::{Next, ServiceDelta, THROTTLE_NS_MAX, Tags};
+use crate::turn::{TURN_SEEKS, Turn};
 use crate::types::{AppId, Request, ServiceReport, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -77,7 +78,7 @@ const REPORT_MS_MAX: u64 = 60_000;
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
     name: "dsfq",
-    options: &[CREDIT_MS, LOCAL_MIN_PERCENT, REPORT_MS, SYNC],
+    options: &[CREDIT_MS, LOCAL_MIN_PERCENT, REPORT_MS, SYNC, TURN_SEEKS],
     merges: false,
     keeps_shares: true,
     make: |options| Ok(Box::new(Dsfq::new(options, None))),
@@ -103,6 +104,7 @@ pub(super) struct Dsfq {
     cost: CostModel,
     merge: Merge,
     tags: Tags,
+    turn: Turn,
     /// By number of an application: its requests in order of arrival.
     queues: Vec<List>,
     /// For `two-level`: the deadlines below the shares.
@@ -131,6 +133,10 @@ impl Dsfq {
     pub(super) fn new(options: &Options, below: Option<Below>) -> Dsfq {
         let table = &options.table;
         let credit_ns = table.integer(&CREDIT_MS) * 1_000_000;
+        let mut turn = Turn::new(options);
+        if below.is_some() {
+            turn.set_targets(&options.shares);
+        }
         Dsfq {
             sync: match table.text(&SYNC).as_str() {
                 "total" => Sync::Total,
@@ -145,6 +151,7 @@ impl Dsfq {
             cost: options.cost,
             merge: Merge::new(options),
             tags: Tags::new(&options.shares, credit_ns, below.is_some()),
+            turn,
             queues: Vec::new(),
             below,
             now: Time(0),
@@ -236,6 +243,7 @@ impl Dsfq {
         self.running[index as usize] = (now, number);
         let next = self.next_of(requests, number);
         self.tags.charge(number, now, &service, next);
+        self.turn.runs(service.device_ns);
         if self.report_ms > 0 {
             self.note_unreported(number, requests[index].request.app, &service);
         }
@@ -301,10 +309,11 @@ impl Policy for Dsfq {
 
     fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
         self.now = now.max(self.now);
-        let number = match self.tags.next(self.now) {
+        let first = match self.tags.next(self.now) {
             Ok(number) => number,
             Err(until) => return Pick::Anticipate(until),
         };
+        let number = self.turn.next(|one| self.tags.may_go_on(one), first);
         let front = requests.front(&self.queues[number as usize]);
         let index = front.expect("an application without requests is not next");
         self.merge.take_one(requests, index, into, |_, _| {});
@@ -363,11 +372,15 @@ impl Policy for Dsfq {
 
     fn set_cost_model(&mut self, cost: &CostModel) {
         self.cost = *cost;
+        self.turn.set_cost_model(cost);
     }
 
     fn shares(&mut self, shares: &Shares, now: Time) {
         self.now = now.max(self.now);
         self.tags.set_shares(shares, self.now);
+        if self.below.is_some() {
+            self.turn.set_targets(shares);
+        }
     }
 
     fn take_fair_state(&mut self) -> Option<Tags> {
@@ -393,7 +406,9 @@ impl Policy for Dsfq {
     }
 
     fn bound(&self) -> Bound {
-        Bound::Weighted
+        Bound::Weighted {
+            turn_ns: self.turn.most_ns(),
+        }
     }
 
     fn wait_ns_max(&self) -> u64 {

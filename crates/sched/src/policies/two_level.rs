@@ -6,6 +6,7 @@
 use super::dsfq::{Below, CREDIT_MS, Dsfq, LOCAL_MIN_PERCENT, REPORT_MS, SYNC};
 use super::edf::{self, FEEDBACK, LATENCY_MS};
 use crate::policy::PolicySpec;
+use crate::turn::TURN_SEEKS;
 use alloc::boxed::Box;
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
@@ -17,6 +18,7 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
         LOCAL_MIN_PERCENT,
         REPORT_MS,
         SYNC,
+        TURN_SEEKS,
     ],
     merges: false,
     keeps_shares: true,

@@ -15,6 +15,7 @@ use crate::options_error::OptionsError;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{Index, List, Requests};
+use crate::turn::{TURN_SEEKS, Turn};
 use crate::types::{AppId, Request, Time};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -37,7 +38,7 @@ const WEIGHTS: OptionSpec = OptionSpec::new(
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
     name: "wfq",
-    options: &[BY, WEIGHTS],
+    options: &[BY, TURN_SEEKS, WEIGHTS],
     merges: false,
     keeps_shares: false,
     make: |options| Ok(Box::new(Wfq::new(options)?)),
@@ -49,6 +50,7 @@ struct Wfq {
     cost: CostModel,
     merge: Merge,
     fair: Fair,
+    turn: Turn,
     /// By number of a flow: its requests.
     queues: Vec<List>,
 }
@@ -62,6 +64,7 @@ impl Wfq {
             cost: options.cost,
             merge: Merge::new(options),
             fair: Fair::new(),
+            turn: Turn::new(options),
             queues: Vec::new(),
         })
     }
@@ -81,6 +84,7 @@ impl Wfq {
         requests.prefetch_id(index);
         let cost_ns = self.cost.request_ns(&requests[index].request);
         self.fair.charge(number, cost_ns);
+        self.turn.runs(cost_ns);
     }
 }
 
@@ -131,7 +135,8 @@ impl Policy for Wfq {
     }
 
     fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Index>) -> Pick {
-        let number = self.fair.next().expect("pick on an empty policy");
+        let first = self.fair.next().expect("pick on an empty policy");
+        let number = self.turn.next(|one| self.fair.has_requests(one), first);
         let front = requests.front(&self.queues[number as usize]);
         let index = front.expect("a flow without requests is not active");
         self.merge.take_one(requests, index, into, |_, _| {});
@@ -154,10 +159,13 @@ impl Policy for Wfq {
 
     fn set_cost_model(&mut self, cost: &CostModel) {
         self.cost = *cost;
+        self.turn.set_cost_model(cost);
     }
 
     fn bound(&self) -> Bound {
-        Bound::Weighted
+        Bound::Weighted {
+            turn_ns: self.turn.most_ns(),
+        }
     }
 }
 
@@ -171,7 +179,8 @@ mod tests {
     fn scheduler(by: &str, weights: &str) -> Result<Scheduler, crate::OptionsError> {
         let table = PolicyOptions::default()
             .with("by", by)
-            .with("weights", weights);
+            .with("weights", weights)
+            .with("turn_seeks", 0);
         Scheduler::new(&Options {
             table,
             ..Options::for_policy("wfq")

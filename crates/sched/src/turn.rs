@@ -1,0 +1,152 @@
+//! Turns: what shares a device by weights serves several requests of one application in a row.
+//!
+//! Fair queueing alone goes from application to application with each request. On a disk each
+//! change costs a seek, and programs that read in order together get a fraction of what the disk
+//! could give. So an application keeps its turn until what it cost is worth the change: for the
+//! device time of [`TURN_SEEKS`] seeks. Of its requests only those that wait count: nobody is waited
+//! for, and the device never idles for a turn. Where a seek costs nothing there are no turns.
+//!
+//! Where a latency target is promised, a turn is at most a part of it: whoever is promised
+//! little time would wait for others' turns.
+//!
+//! Tags are charged as ever, so who had a longer turn waits longer for the next, and shares stay
+//! what they were over more than a few turns.
+
+use crate::cost::CostModel;
+use crate::hash_table::NONE;
+use crate::options::Options;
+use crate::policy_options::OptionSpec;
+use crate::share::Shares;
+use crate::types::Direction;
+
+/// With eight a disk works eight ninths of its time, if what an application asks for lies together.
+pub(crate) const TURN_SEEKS: OptionSpec = OptionSpec::integer(
+    "turn_seeks",
+    8,
+    [0, 1000],
+    "who is served goes on, while it has requests waiting, for the device time of so many seeks: \
+     what an access elsewhere costs more than one that goes on, by the cost model; 0: each request \
+     is a turn, as printed in the papers",
+);
+
+/// A turn is at most this part of the shortest latency target.
+const PARTS_OF_TARGET: u64 = 8;
+
+/// Whose turn it is.
+pub(crate) struct Turn {
+    seeks: u64,
+    /// What so many seeks take.
+    seeks_ns: u64,
+    /// No turn is longer, whatever seeks take.
+    longest_ns: u64,
+    /// The device time of a turn.
+    most_ns: u64,
+    /// Number of the flow whose turn it is.
+    owner: u32,
+    left_ns: u64,
+}
+
+impl Turn {
+    /// Nobody's turn yet; its length by [`TURN_SEEKS`] and the cost model.
+    pub(crate) fn new(options: &Options) -> Turn {
+        let mut turn = Turn {
+            seeks: options.table.integer(&TURN_SEEKS),
+            seeks_ns: 0,
+            longest_ns: u64::MAX,
+            most_ns: 0,
+            owner: NONE,
+            left_ns: 0,
+        };
+        turn.set_cost_model(&options.cost);
+        turn
+    }
+
+    /// Sets what a seek costs from now on.
+    pub(crate) fn set_cost_model(&mut self, cost: &CostModel) {
+        let seek_ns = |direction| {
+            let base_ns = |sequential| cost.access(direction, sequential).base_ns;
+            base_ns(false).saturating_sub(base_ns(true))
+        };
+        let seek_ns = seek_ns(Direction::Read).max(seek_ns(Direction::Write));
+        self.seeks_ns = seek_ns.saturating_mul(self.seeks);
+        self.limit();
+    }
+
+    /// Sets the latency targets that turns must leave room for.
+    pub(crate) fn set_targets(&mut self, shares: &Shares) {
+        let targets = shares.all().filter_map(|share| share.latency);
+        let shortest_ns = targets.map(|latency| latency.ns).min();
+        self.longest_ns = shortest_ns.map_or(u64::MAX, |ns| ns / PARTS_OF_TARGET);
+        self.limit();
+    }
+
+    fn limit(&mut self) {
+        self.most_ns = self.seeks_ns.min(self.longest_ns);
+        self.left_ns = self.left_ns.min(self.most_ns);
+    }
+
+    /// The device time of a turn, beyond the last request of it.
+    pub(crate) fn most_ns(&self) -> u64 {
+        self.most_ns
+    }
+
+    /// Who goes next: the flow whose turn it is if it may go on, or `first`, whose turn begins.
+    #[inline]
+    pub(crate) fn next(&mut self, may_go_on: impl FnOnce(u32) -> bool, first: u32) -> u32 {
+        if self.left_ns == 0 || !may_go_on(self.owner) {
+            (self.owner, self.left_ns) = (first, self.most_ns);
+        }
+        self.owner
+    }
+
+    /// A request of the flow runs whose turn it is, and costs so much.
+    #[inline]
+    pub(crate) fn runs(&mut self, cost_ns: u64) {
+        self.left_ns = self.left_ns.saturating_sub(cost_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::Latency;
+
+    #[test]
+    fn a_turn_lasts_for_so_many_seeks_and_begins_again() {
+        // The default is a disk with seeks of 7.9 ms.
+        let mut options = Options::for_policy("wfq");
+        let mut turn = Turn::new(&options);
+        let served = |turn: &mut Turn, count: u32, cost_ns: u64| -> std::vec::Vec<u32> {
+            let mut one = |at: u32| {
+                let flow = turn.next(|flow| flow != 7, at);
+                turn.runs(cost_ns);
+                flow
+            };
+            (0..count).map(&mut one).collect()
+        };
+        assert_eq!(served(&mut turn, 8, 18_000_000), [0, 0, 0, 0, 4, 4, 4, 4]);
+        // One that has nothing any more loses its turn.
+        assert_eq!(served(&mut turn, 30, 3_000_000)[24..], [22; 6]);
+        assert_eq!(turn.next(|_| false, 7), 7);
+        assert_eq!(turn.next(|flow| flow != 7, 3), 3);
+        options.table.set("turn_seeks", 0);
+        assert_eq!(served(&mut Turn::new(&options), 3, 1), [0, 1, 2]);
+        // A target of 100 ms leaves 12.5 of the 63 ms.
+        let mut shares = Shares::default();
+        shares.others.share.latency = Some(Latency {
+            ns: 100_000_000,
+            percentile: 95,
+        });
+        turn.set_targets(&shares);
+        assert_eq!(turn.most_ns(), 12_500_000);
+        turn.set_targets(&Shares::default());
+        assert_eq!(turn.most_ns(), 63_200_000);
+        let ideal = CostModel {
+            read_random: options.cost.read_sequential,
+            write_random: options.cost.write_sequential,
+            ..options.cost
+        };
+        turn.set_cost_model(&ideal);
+        assert_eq!(served(&mut turn, 4, 1)[1..], [1, 2, 3]);
+    }
+}
