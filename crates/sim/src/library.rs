@@ -30,6 +30,7 @@ library! {
     "liu-2013-fig6",
     "liu-2013-table1",
     "scale-1024",
+    "shares-on-disks",
     "sizes-checkpoint",
     "sizes-log-normal",
     "song-2011-as-printed",
