@@ -3,10 +3,10 @@
 //!
 //! The policies `smallest-bottleneck` and `least-attained` share this block. Song's windows alone
 //! (see `epochs`) serve all of an earlier window first. So a small operation that comes a second
-//! after a checkpoint waits for the whole checkpoint. Here bytes that are ahead of a request move its
-//! window: by [`LATER_MS_PER_MIB`] for each MiB, at most [`LATER_MS_MAX`]. At 10 ms for a MiB, and
-//! a device of 100 MB/s, an operation is overtaken by what comes while it could have run alone, and
-//! by nothing that comes later. In one window the fewest bytes go first; equal ones rotate by
+//! after a checkpoint waits for the whole checkpoint. Here bytes that are ahead of a request move
+//! its window: by [`LATER_MS_PER_MIB`] for each MiB, at most [`LATER_MS_MAX`]. At 10 ms for a MiB,
+//! and a device of 100 MB/s, an operation is overtaken by what comes while it could have run alone,
+//! and by nothing that comes later. In one window the fewest bytes go first; equal ones rotate by
 //! application, as in `window`.
 
 use crate::epochs::Epochs;

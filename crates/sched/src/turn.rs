@@ -3,8 +3,9 @@
 //! Fair queueing alone goes from application to application with each request. On a disk each
 //! change costs a seek, and programs that read in order together get a fraction of what the disk
 //! could give. So an application keeps its turn until what it cost is worth the change: for the
-//! device time of [`TURN_SEEKS`] seeks. Of its requests only those that wait count: nobody is waited
-//! for, and the device never idles for a turn. Where a seek costs nothing there are no turns.
+//! device time of [`TURN_SEEKS`] seeks. Of its requests only those that wait count: nobody is
+//! waited for, and the device never idles for a turn. Where a seek costs nothing there are no
+//! turns.
 //!
 //! Where a latency target is promised, a turn is at most a part of it: whoever is promised
 //! little time would wait for others' turns.

@@ -4,8 +4,8 @@
 //! Programs that send pieces do not say how many will follow. What a program has had already is
 //! known, and says something of what is still to come: of many sizes the small ones have ended by
 //! then. This is the discretised coflow-aware least attained service of Aalo (D-CLAS: Chowdhury and
-//! Stoica, SIGCOMM'15). What counts is the service of *all* forwarders: what this one took, and what
-//! clients report of the others. So forwarders come to about the same order without talking to
+//! Stoica, SIGCOMM'15). What counts is the service of *all* forwarders: what this one took, and
+//! what clients report of the others. So forwarders come to about the same order without talking to
 //! each other.
 //!
 //! Levels are ten times as wide as the one before, from [`LEVEL_MIB`] on. In a level applications

@@ -4,9 +4,9 @@
 //! Operations that are spread over forwarders are *coflows*, or the orders of a *concurrent open
 //! shop*: one is done when its last part is. The mean of their completion times is small if all
 //! forwarders serve them in one order, the small ones first. Ordering by the largest part (SEBF in
-//! the literature on coflows: Chowdhury et al., SIGCOMM'14) needs nothing but what each request carries:
-//! `operation_bytes_max`, the most bytes of its operation on one forwarder. A request without that
-//! counts with its own length.
+//! the literature on coflows: Chowdhury et al., SIGCOMM'14) needs nothing but what each request
+//! carries: `operation_bytes_max`, the most bytes of its operation on one forwarder. A request
+//! without that counts with its own length.
 //!
 //! Sizes within a quarter of each other count as alike, and of these one application goes after
 //! the other, as in `window`. So operations of one size are in the order of `window`.
