@@ -1,6 +1,6 @@
 //! The time windows of Song et al. (SC'11), and the order of the applications in a window.
 //!
-//! The policies `window` and `hio` share this block. All forwarders compute both from the requests
+//! Policies that order by windows share this block. All forwarders compute both from the requests
 //! alone, and so come to the same order.
 
 use crate::options::Options;
@@ -87,13 +87,28 @@ impl Epochs {
     #[inline]
     pub(crate) fn of(&mut self, request: &Request, arrived: Time) -> u64 {
         let wall_ns = self.wall_ns(arrived);
-        let min = wall_ns.saturating_sub(self.width_ns);
-        let max = wall_ns.saturating_add(AHEAD_NS_MAX);
-        let epoch = self.window_of(request.stamp_ns.clamp(min, max));
+        let epoch = self.window_of(self.began_ns(request, wall_ns));
         match request.epoch_seen > epoch {
             true => epoch.max(request.epoch_seen.min(wall_ns / self.width_ns)),
             false => epoch,
         }
+    }
+
+    /// The stamp of a request that arrived at `wall_ns`, as far as it is believed.
+    #[inline]
+    fn began_ns(&self, request: &Request, wall_ns: u64) -> u64 {
+        let min = wall_ns.saturating_sub(self.width_ns);
+        request
+            .stamp_ns
+            .clamp(min, wall_ns.saturating_add(AHEAD_NS_MAX))
+    }
+
+    /// The window of a request that counts as begun so much later than it did.
+    pub(crate) fn later(&mut self, request: &Request, arrived: Time, later_ns: u64) -> u64 {
+        let began_ns = self.began_ns(request, self.wall_ns(arrived));
+        let epoch = began_ns.saturating_add(later_ns) / self.width_ns;
+        let seen = self.of(request, arrived) + later_ns / self.width_ns;
+        epoch.max(seen)
     }
 
     /// The window of a time. Mostly it is the last one again, which saves a division.

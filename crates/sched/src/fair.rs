@@ -3,7 +3,8 @@
 //! The algorithm is that of Goyal, Vin and Cheng (1996). A flow is an application, or whatever the
 //! policy shares between. A request has the start tag S = max(v, F) and the finish tag
 //! F = S + cost / weight. F on the right of the first is the finish tag of the flow's previous
-//! request; v is the start tag of the request that was dispatched last. The least start tag goes
+//! request; v is the start tag of the request that was dispatched last, or the
+//! least that waits if that is less. The least start tag goes
 //! next. The requests of one flow run in order of arrival, so only the first one needs a tag: a
 //! flow has a tag, and requests have none.
 

@@ -6,7 +6,7 @@
 //! after a checkpoint waits for the whole checkpoint. Here bytes that are ahead of a request move
 //! its window: by [`LATER_MS_PER_MIB`] for each MiB, at most [`LATER_MS_MAX`]. At 10 ms for a MiB,
 //! and a device of 100 MB/s, an operation is overtaken by what comes while it could have run alone,
-//! and by nothing that comes later. In one window the fewest bytes go first; equal ones rotate by
+//! and in two windows more. In one window the fewest bytes go first; equal ones rotate by
 //! application, as in `window`.
 
 use crate::epochs::Epochs;
@@ -28,37 +28,33 @@ pub(crate) const LATER_MS_MAX: OptionSpec = OptionSpec::integer(
     "later_ms_max",
     30_000,
     [0, 3_600_000],
-    "a window is later by at most so many milliseconds: what comes this long after a request, and \
-     two windows, cannot run before it",
+    "its window is later by at most so many milliseconds: what comes this long and three windows \
+     after a request cannot run before it. Must be the same on all forwarders",
 );
 
 /// Windows that are later for what needs more.
 pub(crate) struct Later {
     epochs: Epochs,
     ms_per_mib: u64,
-    /// In windows.
-    most: u64,
+    most_ns: u64,
 }
 
 impl Later {
     /// Windows by [`LATER_MS_PER_MIB`], [`LATER_MS_MAX`] and the options of [`Epochs`].
     pub(crate) fn new(options: &Options) -> Later {
-        let epochs = Epochs::new(options);
-        let later_ns = options.table.integer(&LATER_MS_MAX) * 1_000_000;
         Later {
             ms_per_mib: options.table.integer(&LATER_MS_PER_MIB),
-            most: later_ns.div_ceil(epochs.width_ns()),
-            epochs,
+            most_ns: options.table.integer(&LATER_MS_MAX) * 1_000_000,
+            epochs: Epochs::new(options),
         }
     }
 
     /// The window of a request that arrived then with so many bytes ahead.
     #[inline]
     pub(crate) fn window(&mut self, request: &Request, arrived: Time, bytes: u64) -> u64 {
-        let epoch = self.epochs.of(request, arrived);
         let later_ns = (u128::from(bytes) * u128::from(self.ms_per_mib) * 1_000_000) >> 20;
-        let windows = later_ns / u128::from(self.epochs.width_ns());
-        epoch.saturating_add(windows.min(u128::from(self.most)) as u64)
+        let later_ns = later_ns.min(u128::from(self.most_ns)) as u64;
+        self.epochs.later(request, arrived, later_ns)
     }
 
     /// The windows of starts.
@@ -68,6 +64,7 @@ impl Later {
 
     /// What comes so many windows later does not run before.
     pub(crate) fn bound(&self) -> Bound {
-        self.epochs.bound(self.most)
+        self.epochs
+            .bound(self.most_ns.div_ceil(self.epochs.width_ns()))
     }
 }

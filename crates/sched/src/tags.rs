@@ -3,16 +3,16 @@
 //! Several policies use this block. It combines two known algorithms.
 //!
 //! *Weights*: start-time fair queueing with several requests outstanding, SFQ(D) (Jin et al. 2004),
-//! in its distributed form DSFQ (Wang and Merchant, FAST'07). The start tag of a request is
-//! S = max(v, F + delay / weight), its finish tag F = S + cost / weight. F on the right is the
-//! finish tag of the application's previous request. The virtual time v is the start tag of the
-//! request that was dispatched last. The delay accounts for service by other forwarders. In DSFQ
-//! the delay of a request is all service that other forwarders gave the application since its last
-//! request here. Processes that move between forwarders then gather at one of them. Here the delay
-//! of a request is its cost times the recent ratio of service elsewhere to service here. An
-//! application that returns from other forwarders may start behind v, by at most the service that
-//! it got there. An application that always has requests waiting keeps its tag, even when a
-//! reservation let another application go first.
+//! in its distributed form DSFQ (Wang and Merchant, FAST'07). The start tag of a request is S =
+//! max(v, F + delay / weight), its finish tag F = S + cost / weight. F on the right is the finish
+//! tag of the application's previous request. The virtual time v is the start tag of the request
+//! that was dispatched last, or the least start tag that waits if that is less. The delay accounts
+//! for service by other forwarders. In DSFQ the delay of a request is all service that other
+//! forwarders gave the application since its last request here. Processes that move between
+//! forwarders then gather at one of them. Here the delay of a request is its cost times the recent
+//! ratio of service elsewhere to service here. An application that returns from other forwarders
+//! may start behind v, by at most the service that it got there. An application that always has
+//! requests waiting keeps its tag, even when a reservation let another application go first.
 //!
 //! *Reservations and limits*: the tags of mClock (Gulati et al., OSDI'10). The reservation tag is
 //! the time at which the application's next request is due by its reservation. The limit tag is the
@@ -103,6 +103,8 @@ pub(crate) struct Tags {
     shortened_at: Time,
     /// Whether `next` chose by a reservation the last time.
     by_reservation: bool,
+    /// Whom it chose.
+    chosen: Option<u32>,
     /// Device time that reservations had since a request was last chosen by weight.
     reserved_ns: u64,
     /// The level whose turn it is when reservations have had `RESERVED_NS_MAX`.
@@ -131,6 +133,7 @@ impl Tags {
             by_deadline,
             shortened_at: Time(0),
             by_reservation: false,
+            chosen: None,
             reserved_ns: 0,
             turn: 0,
         };
@@ -258,6 +261,12 @@ impl Tags {
 
     /// The application whose first request runs next; or when to ask again, if limits forbid all.
     pub(crate) fn next(&mut self, now: Time) -> Result<u32, Time> {
+        let next = self.choose(now);
+        self.chosen = next.ok();
+        next
+    }
+
+    fn choose(&mut self, now: Time) -> Result<u32, Time> {
         self.wake(now);
         if now.0 >= self.shortened_at.0.saturating_add(HALF_NS) {
             self.shorten_delays(now);
@@ -283,15 +292,17 @@ impl Tags {
         Err(Time(until).min(now + THROTTLE_NS_MAX))
     }
 
-    /// Whether an application may go on although `next` named another: it has requests, no limit
-    /// holds it back, and the other was not chosen by a reservation or in place of one.
+    /// Whether `next` chose by weight alone: not by a reservation, nor in place of one.
+    pub(crate) fn is_by_weight(&self) -> bool {
+        !self.by_reservation && self.reserved_ns < RESERVED_NS_MAX
+    }
+
+    /// Whether an application may go on although `next` named another by weight: it has requests,
+    /// and no limit holds it back.
     pub(crate) fn may_go_on(&self, number: u32) -> bool {
         let node = self.node(number);
-        node.state == NodeState::Active
-            && node.is_group.is_none()
-            && !self.by_reservation
-            && self.reserved_ns < RESERVED_NS_MAX
-            && self.blocked_until(number).is_none()
+        let is_active = node.state == NodeState::Active && node.is_group.is_none();
+        is_active && node.waiting > 0 && self.blocked_until(number).is_none()
     }
 
     /// Chooses by weight at one of the levels, which take turns. Without turns, reservations inside
@@ -314,17 +325,18 @@ impl Tags {
     /// Charges an application for its first request, which is dispatched and takes `service`.
     /// `next` is the application's first request afterwards.
     pub(crate) fn charge(&mut self, number: u32, now: Time, service: &Service, next: Option<Next>) {
-        self.reserved_ns = match self.by_reservation {
-            true => self.reserved_ns.saturating_add(service.device_ns),
-            false => 0,
-        };
+        if self.by_reservation {
+            self.reserved_ns = self.reserved_ns.saturating_add(service.device_ns);
+        } else if self.chosen == Some(number) {
+            self.reserved_ns = 0;
+        }
         for one in self.both(number) {
             self.detach(one);
             let node = &self.nodes[one as usize];
             let level = &mut self.levels[level_of(node)];
-            // An application that goes by its reservation may be ahead of the least tag.
-            let turn = level.active.first().map_or(node.tag, |((tag, _), ())| tag);
-            level.now = level.now.max(node.tag.min(turn));
+            // Who goes by its reservation, or goes on, may be ahead of the least tag.
+            let least = level.active.first().map_or(node.tag, |((tag, _), ())| tag);
+            level.now = level.now.max(node.tag.min(least));
             // A delay moves the tag like device time that was given here.
             let delay_ns = next.map_or(0, |next| self.delay(one, now, next));
             let node = &mut self.nodes[one as usize];

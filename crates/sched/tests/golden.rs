@@ -10,6 +10,7 @@
 //! policy window depth=2 wall_offset_ns=5 merge=true set.window_ms=10 set.order=id
 //! 1000 arrived 1 app=7 file=3 write 0+4096 stamp=900     time, id, application, file, range
 //! 1000 arrived 2 app=7 file=3 read 0+4096 shuffle=5/9/1     shuffle, longest shuffle, rank of it
+//! 1000 arrived 3 app=7 file=3 read 0+4096 largest=9 elsewhere=5  of its operation; of its app
 //! 1000 poll                                               until nothing more is dispatched
 //! 2000 finished 1
 //! 2000 finished all                                       everything that runs
@@ -170,6 +171,8 @@ fn request(id: u64, words: &[&str]) -> Request {
                 "file" => request.file = FileId(number(value)),
                 "stamp" => request.stamp_ns = number(value),
                 "queue" => request.queue = number(value) as u32,
+                "largest" => request.operation_bytes_max = number(value),
+                "elsewhere" => request.bytes_elsewhere = number(value),
                 "shuffle" => {
                     let mut parts = value.split('/').map(number);
                     request.shuffle_us = parts.next().unwrap_or(0) as u32;

@@ -243,7 +243,8 @@ impl Dsfq {
         self.running[index as usize] = (now, number);
         let next = self.next_of(requests, number);
         self.tags.charge(number, now, &service, next);
-        self.turn.runs(service.device_ns);
+        self.turn
+            .runs(number, &requests[index].request, service.device_ns);
         if self.report_ms > 0 {
             self.note_unreported(number, requests[index].request.app, &service);
         }
@@ -313,7 +314,11 @@ impl Policy for Dsfq {
             Ok(number) => number,
             Err(until) => return Pick::Anticipate(until),
         };
-        let number = self.turn.next(|one| self.tags.may_go_on(one), first);
+        // Reservations are due at times of their own, and nobody's turn.
+        let number = match self.tags.is_by_weight() {
+            true => self.turn.next(|one| self.tags.may_go_on(one), first),
+            false => first,
+        };
         let front = requests.front(&self.queues[number as usize]);
         let index = front.expect("an application without requests is not next");
         self.merge.take_one(requests, index, into, |_, _| {});

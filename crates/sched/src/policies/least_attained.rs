@@ -9,8 +9,8 @@
 //! each other.
 //!
 //! Levels are ten times as wide as the one before, from [`LEVEL_MIB`] on. In a level applications
-//! go one after the other, as in `window`. An application that has had nothing under way for
-//! [`QUIET_MS`] begins anew: its next burst is another operation. Nobody starves: see `later`.
+//! go one after the other, as in `window`. An application with nothing waiting that sent nothing
+//! for [`QUIET_MS`] begins anew: its next burst is another operation. Nobody starves: see `later`.
 
 use super::window::{Key, Ranking, Window};
 use crate::epochs::{Epochs, ROTATION_SEED, WINDOW_MS};
@@ -40,8 +40,7 @@ const QUIET_MS: OptionSpec = OptionSpec::integer(
      begins anew",
 );
 
-/// What so many applications have had is remembered; beyond it, of those that wait for nothing,
-/// the one that came longest ago is forgotten.
+/// With so many applications those that are quiet are forgotten, or else all that wait for nothing.
 const APPS_MAX: usize = 4096;
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
@@ -108,7 +107,14 @@ impl Attained {
         if self.is_quiet(&had, now) {
             had.bytes = 0;
         }
-        let before = had.bytes.saturating_add(request.bytes_elsewhere);
+        // What its client tells of a time before the pause belongs to what was before.
+        let is_recent = u64::from(request.away_ms) * 1_000_000 < self.quiet_ns;
+        let elsewhere = if is_recent {
+            request.bytes_elsewhere
+        } else {
+            0
+        };
+        let before = had.bytes.saturating_add(elsewhere);
         // A change of the file as a whole moves no bytes.
         let len = if request.len == u64::MAX {
             0

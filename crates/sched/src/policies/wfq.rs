@@ -82,9 +82,10 @@ impl Wfq {
         requests.unlink(queue, index);
         requests.prefetch_front(queue);
         requests.prefetch_id(index);
-        let cost_ns = self.cost.request_ns(&requests[index].request);
+        let request = &requests[index].request;
+        let cost_ns = self.cost.request_ns(request);
         self.fair.charge(number, cost_ns);
-        self.turn.runs(cost_ns);
+        self.turn.runs(number, request, cost_ns);
     }
 }
 

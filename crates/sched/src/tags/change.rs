@@ -102,7 +102,8 @@ impl Tags {
     /// Lays the levels out anew for other groups. All tags of weights start from zero.
     fn reset(&mut self, now: Time) {
         for number in core::mem::take(&mut self.groups) {
-            self.nodes[number as usize].is_group = None;
+            let node = &mut self.nodes[number as usize];
+            (node.is_group, node.waiting, node.state) = (None, 0, NodeState::Idle);
             self.nodes_free.push(number);
         }
         for set in [&mut self.met_until, &mut self.due, &mut self.throttled] {

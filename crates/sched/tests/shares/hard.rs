@@ -50,6 +50,29 @@ fn a_minimum_that_is_impossible_starves_nobody() {
 }
 
 #[test]
+fn turns_are_of_weights_and_reservations_have_none() {
+    // The default disk, whose seeks make turns of 8 small requests. What three are promised adds up
+    // to a third of it.
+    for policy in ["dsfq", "two-level"] {
+        let tenth = |app| (app, minimum(Rate::Device(100)));
+        let mut options = options(policy, 1, &[tenth(1), tenth(2), tenth(3)]);
+        options.cost = tidegate_sched::CostModel::default();
+        let clients = [1, 2, 3, 4].map(|app| Client::new(app, 8, &[0]));
+        let mut world = World::new(&options, &clients);
+        world.run(60 * SECOND);
+        let all: u64 = (1..5)
+            .map(|app| world.share(app, 0, 60 * SECOND, None))
+            .sum();
+        let got = world.share(4, 0, 60 * SECOND, None);
+        assert!(
+            got * 5 > all,
+            "{policy}: {} % without a promise",
+            got * 100 / all
+        );
+    }
+}
+
+#[test]
 fn a_group_is_as_urgent_as_its_first_request() {
     // Two in a group take turns, so it always waits; beside it one that is promised as much.
     let mut options = options("two-level", 1, &[(3, promised(50_000_000, 1000))]);

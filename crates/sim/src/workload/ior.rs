@@ -91,7 +91,7 @@ impl Ior {
         let mut rng = Rng::new(seed);
         let factor = exp(rng.normal() * self.request_sigma);
         let bytes = self.request.0 as f64 * factor.clamp(1.0 / FACTOR_MAX, FACTOR_MAX);
-        let whole = (bytes as u64).next_multiple_of(DRAWN_UNIT);
+        let whole = (bytes as u64).max(1).next_multiple_of(DRAWN_UNIT);
         // In collective calls the aggregators' buffers bound calls.
         match self.collective {
             Some(_) => whole,
