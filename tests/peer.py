@@ -63,6 +63,7 @@ class Peer(Session):
         self.flags, self.name, self.hints = {}, b"peer.py", bytes(88)
         super().__init__(where, client or int.from_bytes(os.urandom(7), "little") << 8 | 1)
         self.socket.settimeout(TIMEOUT_S)
+        self.secret = secret
         if secret:
             self.socket = noise.Channel(self.socket, secret, least)
 

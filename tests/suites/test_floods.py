@@ -5,13 +5,15 @@ import json
 import os
 import pathlib
 import signal
+import struct
 import zlib
 
 import floods
+import noise
 import pytest
-from conftest import FORK, Forwarder, process_field, stop, until
+from conftest import FORK, Forwarder, free_port, process_field, stop, tidegate, until
 from floods import FLOODER, MIB, OPEN, OTHER, SET_LOCK, SHARED, become, extent, greeted, lock
-from peer import user
+from peer import Peer, user
 from session import BYE, READ, STATUS, WRITE, Refused
 
 # Rounds of the other user under each flood.
@@ -121,3 +123,94 @@ def test_who_asks_much_has_a_turn_as_others_have(forwarder):
             each.take()
         with pytest.raises(Refused):
             each.take()
+
+
+class Nodes:
+    """A forwarder with a Unix socket and TCP, and nodes whose secrets have limits."""
+
+    def __init__(self, part):
+        self.part, self.site, data = part, part / "site", part.folder("data")
+        data.chmod(0o1777)
+        tidegate("secret", "new", self.site)
+        self.unix, self.tcp = f"unix:{part / 'socket'}", f"tcp:127.0.0.1:{free_port()}"
+        self.forwarder = Forwarder(part, "nodes", export=data, listen=[self.unix, self.tcp], pool_bytes=16 * MIB,
+                                   stall_ms=600000, payload_rate_min=0, encryption="off", secret_file=self.site)
+        self.root = Peer(self.unix).greeted()
+        self.file = self.root.make(self.root.root, "file", 0o666)
+
+    def secret(self, name):
+        path = self.part / name
+        if not path.exists():
+            tidegate("secret", "derive", path, "--from", self.site, "--role", "mount", "--name", name,
+                     "--uids", "1000-60000")
+        return noise.Secret.read(path)
+
+    def mount(self, name):
+        return Peer(self.tcp, secret=self.secret(name)).greeted()
+
+    def slow(self, peer):
+        """A write of 1 MiB of which only the beginning comes."""
+        handle = peer.make(peer.root, "slow", 0o666, caller=(FLOODER, FLOODER)) if peer.secret else self.file
+        frame = peer.frame(WRITE, handle + extent_of(MIB), bytes(MIB), caller=(FLOODER, FLOODER) if peer.secret else None)
+        peer.socket.sendall(frame[:-MIB + 1])
+        return peer
+
+    def held(self):
+        pool = json.loads(self.root.status())["pool"]
+        return pool["bytes"] / MIB
+
+    def works(self, peer):
+        """Whether writes and reads of 1 MiB by this client are done."""
+        caller = (OTHER, OTHER) if peer.secret else None
+        handle = peer.make(peer.root, "works", 0o666, caller=caller)
+        for _ in range(3):
+            peer.write(handle, 0, bytes(MIB), caller=caller)
+            assert peer.read(handle, 0, MIB, caller=caller) == bytes(MIB)
+        return True
+
+
+def extent_of(length):
+    return struct.pack("<HQQ", 1, 0, length)
+
+
+@pytest.fixture
+def nodes(work):
+    if os.geteuid():
+        pytest.skip("only root can be several users")
+    with work.part() as part:
+        for folder in (work.path, part.path):
+            folder.chmod(0o711)
+        made = Nodes(part)
+        yield made
+        made.root.end()
+        made.forwarder.stop()
+
+
+def test_a_node_whose_secret_has_limits_holds_a_part_of_the_memory_for_payload(nodes):
+    slow = [nodes.slow(nodes.mount("cn1")) for _ in range(20)]
+    until(lambda: nodes.held() == 4, lambda: f"{nodes.held()} MiB are held, not a quarter")
+    with user(OTHER):
+        another = Peer(nodes.unix).greeted()
+    assert nodes.works(another) and nodes.works(nodes.root) and nodes.works(nodes.mount("cn2"))
+    assert nodes.held() == 4
+    # Its own next ones come when the first have ended.
+    for one in slow[:19]:
+        one.end()
+    slow[19].socket.sendall(bytes(MIB - 1))
+    slow[19].take()
+
+
+def test_users_and_nodes_at_once_leave_memory_for_payload_to_others(nodes):
+    slow = []
+    for number in range(4):
+        for _ in range(6):
+            slow.append(nodes.slow(nodes.mount(f"cn{number}")))
+            with user(20000 + number):
+                slow.append(nodes.slow(Peer(nodes.unix).greeted()))
+    # 14 of 16 that all have, and one that is left to nodes.
+    until(lambda: nodes.held() == 15, lambda: f"{nodes.held()} MiB are held")
+    assert nodes.works(nodes.root) and nodes.works(Peer(nodes.tcp, secret=noise.Secret.read(nodes.site)).greeted())
+    assert nodes.held() == 15
+    for one in slow:
+        one.end()
+    until(lambda: nodes.held() == 0, "what they held is not free")

@@ -50,6 +50,7 @@ use ill::BackEnd;
 use name_queues::NameQueues;
 use open_files::OpenFiles;
 use parked::Parked;
+pub use pool::Queue;
 use pool::{Pool, Room};
 pub use receive::is_scheduled;
 use receive::{Key, Pending};
@@ -265,9 +266,9 @@ impl Forwarder {
                 );
             }
         };
-        let user = connection.user;
+        let holder = connection.holder;
         let room = match memory {
-            PayloadMemory::Pool => self.pool.admit(conn, len, user),
+            PayloadMemory::Pool => self.pool.admit(conn, len, holder),
             PayloadMemory::Client => Room::Slot(self.pool.admit_shared(conn)),
         };
         match room {
@@ -275,19 +276,18 @@ impl Forwarder {
                 connection.admitted += 1;
                 Admission::Slot { slot, len }
             }
-            Room::Full | Room::FullForUser => Admission::Wait,
+            Room::Full | Room::FullForHolder => Admission::Wait,
         }
     }
 
-    /// The user for whose part of the pool a connection waits, after [`Admission::Wait`] or
-    /// [`Arrival::Wait`]; None: it waits for what all have.
-    pub fn waits_apart(&self, conn: ConnId) -> Option<u32> {
-        self.pool.waits_apart(conn)
+    /// Where a connection waits, after [`Admission::Wait`] or [`Arrival::Wait`].
+    pub fn queue_of(&self, conn: ConnId) -> Queue {
+        self.pool.queue_of(conn)
     }
 
-    /// A user for whose part of the pool connections waited when it got room again; each once. The
-    /// host asks for them again.
-    pub fn roomier(&mut self) -> Option<u32> {
+    /// A queue of connections that wait for their holder's part of the pool, which got room again;
+    /// each once. The host asks for them again, and then for those in [`Queue::OF_KINDS`].
+    pub fn roomier(&mut self) -> Option<Queue> {
         self.pool.roomier()
     }
 

@@ -35,7 +35,7 @@ pub mod share_rules;
 mod tests;
 
 pub use back_end_files::{Access, Errno, Files};
-pub use forwarder::{Forwarder, is_scheduled};
+pub use forwarder::{Forwarder, Queue, is_scheduled};
 pub use host::*;
 pub use peer::Peer;
 pub use printable::Printable;

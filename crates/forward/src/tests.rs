@@ -16,6 +16,7 @@ mod lock_tests;
 mod loss_tests;
 mod name_tests;
 mod open_tests;
+mod pool_tests;
 mod record_tests;
 mod rights;
 mod seat_tests;

@@ -3,6 +3,7 @@
 
 use super::Forwarder;
 use super::permissions::Rights;
+use super::pool::Holder;
 use super::reached::Reached;
 use super::receive::Key;
 use super::standing::Standing;
@@ -33,8 +34,8 @@ pub(super) struct Connection {
     /// After the hello.
     pub(super) client: Option<u64>,
     pub(super) payload_max: u32,
-    /// The user whose payload it carries, if he is not trusted; after the hello.
-    pub(super) user: Option<u32>,
+    /// Whose payload it carries; after the hello.
+    pub(super) holder: Holder,
     /// Slots of payload that the host is reading from it, or will read.
     pub(super) admitted: u32,
     /// The forwarder has asked the host to close it, and ignores what still arrives on it.
@@ -132,7 +133,7 @@ impl Forwarder {
             peer,
             client: None,
             payload_max: 0,
-            user: None,
+            holder: Holder::RESERVE,
             admitted: 0,
             closing: false,
         };
@@ -247,8 +248,7 @@ impl Forwarder {
         let connection = self.connections.get_mut(&conn).expect("identified above");
         connection.client = Some(hello.client);
         connection.payload_max = payload_max;
-        let standing = &client.standing;
-        connection.user = (!standing.trusted).then_some(standing.user.uid);
+        connection.holder = client.standing.holder(&mut self.pool);
         self.wake_by(self.now + (self.config.lease_ns / 8).max(1));
         let granted = self.grant(hello, payload_max, pipeline, fresh);
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));
@@ -285,7 +285,7 @@ impl Forwarder {
         let connection = self.connections.get_mut(&conn).expect("identified above");
         connection.client = Some(hello.client);
         connection.payload_max = payload_max;
-        connection.user = (!peer.trusted).then_some(peer.user.uid);
+        connection.holder = peer.holder(&mut self.pool);
         let pipeline = Pipeline::new(mode, payload_max).least(hello.pipeline);
         let granted = self.grant(hello, payload_max, pipeline, false);
         self.greet(conn, request, Ok(Outcome::Hello(Box::new(granted))));

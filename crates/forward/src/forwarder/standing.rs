@@ -1,6 +1,7 @@
 //! What a client may do: by the credentials of its socket, or by the secret that it has proved.
 
 use super::Forwarder;
+use super::pool::{Holder, Pool};
 use super::receive::Key;
 use crate::back_end_files::Errno;
 use crate::host::ConnId;
@@ -93,6 +94,15 @@ impl Standing {
     /// Whether it is a mount with limits. What such mounts have counts for their node.
     pub(super) fn is_node(&self) -> bool {
         self.secret.is_some()
+    }
+
+    /// For whom its payload counts.
+    pub(super) fn holder(&self, pool: &mut Pool) -> Holder {
+        match &self.secret {
+            _ if self.has_reserve() => Holder::RESERVE,
+            Some(name) => pool.node(name),
+            None => Holder::user(self.user.uid),
+        }
     }
 
     /// Whether its sessions and those of the other are one user's, or those of one node, which is

@@ -8,8 +8,10 @@
 //! arrival. When memory is freed, the loop asks for them in that order and stops at the first one
 //! that finds no buffer, so that no later connection takes memory from an earlier one. A connection
 //! that got memory for at least one request, and finds none for its next, goes to the end of the
-//! queue. Connections of a user who has his part of the pool wait in a queue of his, so that nobody
-//! else waits behind them.
+//! queue. Connections of a user or node that has its part of the pool wait in a queue of its own,
+//! so that nobody else waits behind them. Users, nodes and those to whom some of the pool is left
+//! wait in one queue each, for who comes first in one may find room where the first of another
+//! finds none.
 //!
 //! A request whose payload has arrived is counted here, for a fault that tests inject, and delayed
 //! where delays are emulated.
@@ -25,7 +27,9 @@ use crate::storage::{SharedMemory, SlotBuffer, Slots, die};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use tidegate_forward::{Admission as Admitted, Arrival, ConnId, Input, PayloadMemory, SlotId};
+use tidegate_forward::{
+    Admission as Admitted, Arrival, ConnId, Input, PayloadMemory, Queue, SlotId,
+};
 use tidegate_sched::Time;
 use tidegate_wire::{Op, Request, session_ops};
 
@@ -35,9 +39,9 @@ pub(super) struct Admission {
     /// Buffers that the forwarder has given out again before this side learned that it had freed
     /// them.
     stale_frees: Vec<SlotId>,
-    /// Connections that wait for the pool (None), or for a user's part of it, in order. Some of
-    /// them may have ended meanwhile.
-    order: BTreeMap<Option<u32>, VecDeque<ConnId>>,
+    /// Connections that wait for the pool, or for a holder's part of it, in order. Some of them
+    /// may have ended meanwhile.
+    order: BTreeMap<Queue, VecDeque<ConnId>>,
     /// For each waiting connection: the request that has no buffer, and those behind it.
     waiting: BTreeMap<ConnId, VecDeque<Came>>,
     /// Whether buffers were freed since the waiting connections were last served.
@@ -93,7 +97,7 @@ impl Admission {
     }
 
     /// Puts a connection with these requests at the end of a queue.
-    fn waits(&mut self, conn: ConnId, requests: VecDeque<Came>, queue: Option<u32>) {
+    fn waits(&mut self, conn: ConnId, requests: VecDeque<Came>, queue: Queue) {
         self.waiting.insert(conn, requests);
         self.order.entry(queue).or_default().push_back(conn);
     }
@@ -203,7 +207,7 @@ impl ForwarderLoop {
             return behind.push_back(came);
         }
         if let Some(came) = self.admit(conn, came) {
-            let queue = self.forwarder.waits_apart(conn);
+            let queue = self.forwarder.queue_of(conn);
             self.admission.waits(conn, VecDeque::from([came]), queue);
         }
     }
@@ -214,15 +218,20 @@ impl ForwarderLoop {
             return false;
         }
         let mut any = false;
-        while let Some(uid) = self.forwarder.roomier() {
-            any |= self.admit_queue(Some(uid));
+        while let Some(queue) = self.forwarder.roomier() {
+            any |= self.admit_queue(queue);
         }
-        self.admit_queue(None) || any
+        // Who leaves one queue, for memory or for its holder's, may have kept others from it.
+        while Queue::OF_KINDS.iter().any(|queue| self.admit_queue(*queue)) {
+            any = true;
+        }
+        any
     }
 
-    /// Serves the connections of one queue in order. True if there were any.
-    fn admit_queue(&mut self, queue: Option<u32>) -> bool {
+    /// Serves the connections of one queue in order. True if one of them waits there no longer.
+    fn admit_queue(&mut self, queue: Queue) -> bool {
         let len = self.admission.order.get(&queue).map_or(0, VecDeque::len);
+        let mut any = false;
         for _ in 0..len {
             let order = self.admission.order.get_mut(&queue);
             let Some(conn) = order.and_then(VecDeque::pop_front) else {
@@ -238,17 +247,18 @@ impl ForwarderLoop {
                     continue;
                 };
                 requests.push_front(came);
-                let now_in = self.forwarder.waits_apart(conn);
+                let now_in = self.forwarder.queue_of(conn);
                 self.admission.waits(conn, requests, now_in);
                 if now_in == queue && is_first {
                     // The connection stays first, and those behind it find no memory either. Stop
                     // here, because thousands may wait.
                     let order = self.admission.order.get_mut(&queue);
                     order.expect("it was put there").rotate_right(1);
-                    return true;
+                    return any;
                 }
                 break;
             }
+            any = true;
         }
         if self
             .admission
@@ -258,7 +268,7 @@ impl ForwarderLoop {
         {
             self.admission.order.remove(&queue);
         }
-        len > 0
+        any
     }
 
     /// Takes a request if the pool has memory for its payload; otherwise returns it. Drops the

@@ -1,17 +1,17 @@
 //! Tests of the pool of slots.
 
-use super::{ConnId, Pool, Room, SlotId};
+use super::{ConnId, Holder, Pool, Queue, Room, SlotId};
 use alloc::vec::Vec;
 
 const A: ConnId = ConnId(1);
 const B: ConnId = ConnId(2);
 
-/// A slot for a client that is trusted.
+/// A slot for a client that has the reserve.
 fn take(pool: &mut Pool, conn: ConnId, len: u32) -> Option<SlotId> {
-    match pool.admit(conn, len, None) {
+    match pool.admit(conn, len, Holder::RESERVE) {
         Room::Slot(slot) => Some(slot),
         Room::Full => None,
-        Room::FullForUser => panic!("it is of no user"),
+        Room::FullForHolder => panic!("it has no part of its own"),
     }
 }
 
@@ -111,33 +111,76 @@ fn a_slot_is_used_by_its_own_connection_only() {
 }
 
 #[test]
-fn one_user_has_a_part_and_keeps_nobody_waiting() {
+fn one_holder_has_a_part_and_keeps_nobody_waiting() {
     let mut pool = Pool::new(64 << 10, 4096);
-    let conns: Vec<ConnId> = (1..=20).map(ConnId).collect();
-    let mut slots = Vec::new();
-    for conn in &conns {
-        match pool.admit(*conn, 4096, Some(7)) {
-            Room::Slot(slot) => slots.push((*conn, slot)),
-            room => assert_eq!(room, Room::FullForUser),
+    let [user, other_user] = [7, 8].map(Holder::user);
+    let node = pool.node("cn1");
+    assert_eq!(node, pool.node("cn1"));
+    assert_ne!(node, pool.node("cn2"));
+    for holder in [user, node] {
+        let conns: Vec<ConnId> = (1..=20).map(ConnId).collect();
+        let mut slots = Vec::new();
+        for conn in &conns {
+            match pool.admit(*conn, 4096, holder) {
+                Room::Slot(slot) => slots.push((*conn, slot)),
+                room => assert_eq!(room, Room::FullForHolder),
+            }
         }
+        assert_eq!(slots.len(), 4);
+        assert_eq!(pool.queue_of(conns[4]), holder.own_queue());
+        let other = ConnId(30);
+        let room =
+            |pool: &mut Pool, holder| matches!(pool.admit(other, 4096, holder), Room::Slot(_));
+        assert!((0..4).all(|_| room(&mut pool, other_user)));
+        assert!(!room(&mut pool, other_user));
+        // Six of what everybody has, and the two that users leave.
+        assert!((0..8).all(|_| room(&mut pool, Holder::RESERVE)));
+        assert_eq!(pool.admit(other, 4096, Holder::RESERVE), Room::Full);
+        // Also a reply that it does not read is the holder's.
+        let (conn, slot) = slots[0];
+        assert!(pool.received(conn, slot) && pool.sending(slot));
+        assert_eq!(pool.admit(conns[4], 4096, holder), Room::FullForHolder);
+        assert_eq!(pool.roomier(), None);
+        assert!(pool.sent(slot));
+        assert_eq!(pool.roomier(), Some(holder.own_queue()));
+        assert_eq!(pool.roomier(), None);
+        pool.wait_no_longer(other);
+        assert!(matches!(pool.admit(conns[4], 4096, holder), Room::Slot(_)));
+        assert_ne!(pool.queue_of(conns[4]), holder.own_queue());
+        for conn in conns.iter().chain([&other]) {
+            while pool.closed(*conn).is_some() {}
+        }
+        while pool.roomier().is_some() {}
     }
-    assert_eq!(slots.len(), 4);
-    assert_eq!(pool.waits_apart(conns[4]), Some(7));
-    let other = ConnId(30);
-    let room = |pool: &mut Pool, uid| matches!(pool.admit(other, 4096, uid), Room::Slot(_));
-    assert!((0..4).all(|_| room(&mut pool, Some(8))));
-    assert!(!room(&mut pool, Some(8)));
-    assert!((0..8).all(|_| room(&mut pool, None)));
-    assert_eq!(pool.admit(other, 4096, None), Room::Full);
-    // Also a reply that he does not read is his.
-    let (conn, slot) = slots[0];
-    assert!(pool.received(conn, slot) && pool.sending(slot));
-    assert_eq!(pool.admit(conns[4], 4096, Some(7)), Room::FullForUser);
-    assert_eq!(pool.roomier(), None);
-    assert!(pool.sent(slot));
-    assert_eq!(pool.roomier(), Some(7));
-    assert_eq!(pool.roomier(), None);
-    pool.wait_no_longer(other);
-    assert!(matches!(pool.admit(conns[4], 4096, Some(7)), Room::Slot(_)));
-    assert_eq!(pool.waits_apart(conns[4]), None);
+}
+
+#[test]
+fn who_has_the_reserve_waits_in_order_for_what_all_have_and_for_nobody_beyond() {
+    let mut pool = Pool::new(64 << 10, 4096);
+    let users: Vec<Holder> = (0..4).map(Holder::user).collect();
+    let taken: Vec<SlotId> = (0..14)
+        .filter_map(|at: usize| match pool.admit(A, 4096, users[at / 4]) {
+            Room::Slot(slot) => Some(slot),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(taken.len(), 14, "users leave two");
+    // A user waits, and so does a node, which has what is left to nodes, behind him.
+    assert_eq!(pool.admit(B, 4096, users[3]), Room::Full);
+    let node = pool.node("cn1");
+    assert!(matches!(pool.admit(ConnId(3), 4096, node), Room::Slot(_)));
+    assert_eq!(pool.admit(ConnId(4), 4096, node), Room::Full);
+    let first = take(&mut pool, ConnId(5), 4096).expect("it is left");
+    assert_eq!(take(&mut pool, ConnId(6), 4096), None);
+    let kinds = [B, ConnId(4), ConnId(6)].map(|conn| pool.queue_of(conn));
+    assert_eq!(kinds, Queue::OF_KINDS);
+    // What all have goes to who came first, whoever asks first.
+    assert!(pool.received(A, taken[0]) && pool.done(taken[0]));
+    assert_eq!(take(&mut pool, ConnId(6), 4096), None);
+    assert_eq!(pool.admit(ConnId(4), 4096, node), Room::Full);
+    assert!(matches!(pool.admit(B, 4096, users[3]), Room::Slot(_)));
+    // What is left to some goes to them.
+    assert!(pool.received(ConnId(5), first) && pool.done(first));
+    assert_eq!(pool.admit(ConnId(4), 4096, node), Room::Full);
+    assert!(take(&mut pool, ConnId(6), 4096).is_some());
 }
