@@ -135,7 +135,7 @@ pub enum Bound {
     Overtaking(u64),
     /// Requests of one application, or queue, start in order of arrival; and of two that both wait
     /// all the time, neither is served more than the other, in device time divided by weight,
-    /// beyond one request of each for every batch that may run at once, turns, what other
+    /// beyond one request of each for every batch that may run at once, a turn of each, what other
     /// forwarders served, and what reservations and limits ask for.
     Weighted {
         /// Device time of a turn, in nanoseconds, beyond its last request.

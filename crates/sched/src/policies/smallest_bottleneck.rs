@@ -8,8 +8,8 @@
 //! carries: `operation_bytes_max`, the most bytes of its operation on one forwarder. A request
 //! without that counts with its own length.
 //!
-//! Sizes within a quarter of each other count as alike, and of these one application goes after
-//! the other, as in `window`. So operations of one size are in the order of `window`.
+//! Sizes are in classes, four for each doubling, and in a class one application goes after the
+//! other, as in `window`. So operations of one size are in the order of `window`.
 //!
 //! Nobody starves: see `later`. A client that says too little of its operation is sooner by at
 //! most `later_ms_max` than it would be otherwise.

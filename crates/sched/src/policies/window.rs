@@ -37,8 +37,9 @@ const INSIDE: OptionSpec = OptionSpec::new(
      forwarders, or by arrival, as printed in the paper",
 );
 
-/// Epoch, rank, and what tells those of one rank apart. For `window` that is the application, but
-/// for ranks of 15 bits, which stand in its place: there applications of one rank share a queue.
+/// Window, and two numbers that order requests in it and tell apart those that do not share a
+/// queue. For `window` these are rank and application, but for ranks of 15 bits, which stand in its
+/// place: there applications of one rank share a queue.
 pub(super) type Key = (u64, u64, u64);
 
 pub(super) const SPEC: PolicySpec = PolicySpec {
@@ -49,8 +50,8 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
     make: |options| Ok(Box::new(Window::new(options, Epochs::new(options)))),
 };
 
-/// Says where requests stand, by nothing but what they carry and when they arrived, so that all
-/// forwarders come to the same order.
+/// Says where requests stand, by what they carry and when they arrived, so that all forwarders come
+/// to the same order, or nearly the same.
 pub(super) trait Ranking: Send {
     /// The key of a request that arrived then; the least goes first. Requests with one key share a
     /// queue.
