@@ -12,6 +12,8 @@ from conftest import LONG, REPO, run, tidegate
 NAMES = re.findall("^[a-z][a-z0-9-]*", tidegate("sim", "--list").stdout, re.MULTILINE)
 # What is claimed there depends on where the seed places files and messages: claims are of the mean.
 OF_THE_MEAN = "vpfs-2013-fig1", "iofsl-2010-fig6", "liu-2013-fig5"
+# scale-1024 has one size, which is a test of its own. The others claim of the mean, which takes minutes.
+ONLY_LONG = "scale-1024", "vpfs-shares", "shares-on-disks", "sizes-log-normal"
 SMALL = """
 title = "Programs on two kinds of devices"
 protocol = "closed loop"
@@ -33,8 +35,7 @@ def test_there_are_figures():
     assert sum(bool(re.fullmatch("[a-z]*-20[0-9][0-9]-fig[0-9]*", name)) for name in NAMES) >= 8
 
 
-# scale-1024 has one size, which is a test of its own. vpfs-shares claims of the mean, which takes minutes.
-@pytest.mark.parametrize("name", [name for name in NAMES if LONG or name not in ("scale-1024", "vpfs-shares")])
+@pytest.mark.parametrize("name", [name for name in NAMES if LONG or name not in ONLY_LONG])
 def test_the_claims_of_a_figure_hold(name):
     seeds = [] if LONG or name in OF_THE_MEAN else ["--repetitions", "1"]
     done = tidegate("sim", name, *seeds, "--check", code=None, timeout=3000)
