@@ -117,13 +117,13 @@ impl Turn {
         if flow != self.owner || self.left_ns == 0 {
             return;
         }
+        self.left_ns = self.left_ns.saturating_sub(cost_ns);
         let len = if request.mergeable { request.len } else { 0 };
         let paid_ns = self.cost.access(request.direction, true).ns(len);
         self.unpaid_ns = self.unpaid_ns.saturating_sub(paid_ns);
-        self.left_ns = match self.unpaid_ns {
-            0 => 0,
-            _ => self.left_ns.saturating_sub(cost_ns),
-        };
+        if self.unpaid_ns == 0 {
+            self.left_ns = 0;
+        }
     }
 }
 

@@ -152,6 +152,8 @@ impl Attained {
 }
 
 impl Ranking for Attained {
+    const COUNTS: bool = true;
+
     fn key(&mut self, request: &Request, arrived: Time) -> Key {
         let bytes = self.count(request, arrived);
         let window = self.later.window(request, arrived, bytes);

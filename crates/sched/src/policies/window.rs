@@ -53,6 +53,9 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
 /// Says where requests stand, by what they carry and when they arrived, so that all forwarders come
 /// to the same order, or nearly the same.
 pub(super) trait Ranking: Send {
+    /// Whether it is told what leaves the queue.
+    const COUNTS: bool = false;
+
     /// The key of a request that arrived then; the least goes first. Requests with one key share a
     /// queue.
     fn key(&mut self, request: &Request, arrived: Time) -> Key;
@@ -221,8 +224,9 @@ impl<R: Ranking> Policy for Window<R> {
             .take_one(requests, index, into, |requests, index| {
                 queue.line.remove(requests, index);
             });
-        for &index in into.iter() {
-            self.ranking.left(&requests[index].request, now);
+        if R::COUNTS {
+            let left = into.iter().map(|&index| &requests[index].request);
+            left.for_each(|request| self.ranking.left(request, now));
         }
         self.release_if_empty(number);
         Pick::Run
@@ -232,8 +236,10 @@ impl<R: Ranking> Policy for Window<R> {
         let number = requests[index].tag;
         self.queues[number as usize].line.remove(requests, index);
         self.merge.cancelled(requests, index);
-        let entry = &requests[index];
-        self.ranking.left(&entry.request, entry.arrived);
+        if R::COUNTS {
+            let entry = &requests[index];
+            self.ranking.left(&entry.request, entry.arrived);
+        }
         self.release_if_empty(number);
     }
 
