@@ -2,7 +2,7 @@
 
 use crate::world::{BYTES, Client, MS, SECOND, World, options};
 use crate::{promised, weight};
-use tidegate_sched::{AppId, AppShare, Rate, Share, Time};
+use tidegate_sched::{AccessCost, AppId, AppShare, CostModel, Rate, Share, Time};
 
 fn minimum(min: Rate) -> Share {
     Share {
@@ -51,12 +51,22 @@ fn a_minimum_that_is_impossible_starves_nobody() {
 
 #[test]
 fn turns_are_of_weights_and_reservations_have_none() {
-    // The default disk, whose seeks make turns of 8 small requests. What three are promised adds up
-    // to a third of it.
+    // A disk on which 18 of the 20 ms of a request are the seek, so a turn has 8 requests. What
+    // three are promised adds up to a third of it.
+    let bytes = |base_ns| AccessCost {
+        base_ns,
+        ns_per_mib: 2 * MS * (1 << 20) / BYTES,
+    };
+    let cost = CostModel {
+        read_random: bytes(18 * MS),
+        read_sequential: bytes(0),
+        write_random: bytes(18 * MS),
+        write_sequential: bytes(0),
+    };
     for policy in ["dsfq", "two-level"] {
         let tenth = |app| (app, minimum(Rate::Device(100)));
         let mut options = options(policy, 1, &[tenth(1), tenth(2), tenth(3)]);
-        options.cost = tidegate_sched::CostModel::default();
+        options.cost = cost;
         let clients = [1, 2, 3, 4].map(|app| Client::new(app, 8, &[0]));
         let mut world = World::new(&options, &clients);
         world.run(60 * SECOND);
