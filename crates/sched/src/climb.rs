@@ -30,7 +30,7 @@ const REST_MAX: u32 = 128;
 /// What one interval tells.
 #[derive(Clone, Copy)]
 pub(crate) struct Interval {
-    /// Requests that finished, and what they cost by the cost model.
+    /// Requests that finished, and what they cost by the cost model of the start.
     pub(crate) done: u64,
     pub(crate) work_ns: u64,
     /// Whether requests waited all the time.

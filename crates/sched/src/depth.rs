@@ -73,7 +73,7 @@ struct Known {
     class: u32,
     /// Batches that ran with it when it was dispatched.
     calls: u32,
-    /// What it costs the device by the cost model.
+    /// What it costs the device by the cost model of the start.
     cost_ns: u64,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Feedback {
     /// Requests that wait.
     queued: u64,
     /// Requests that finished in this interval, those that did while others waited, and what they
-    /// cost by the cost model.
+    /// cost by the cost model of the start.
     done: u64,
     done_beside_queue: u64,
     work_ns: u64,

@@ -28,8 +28,8 @@ pub(crate) const LATER_MS_MAX: OptionSpec = OptionSpec::integer(
     "later_ms_max",
     30_000,
     [0, 3_600_000],
-    "its window is later by at most so many milliseconds: what comes this long and three windows \
-     after a request cannot run before it. Must be the same on all forwarders",
+    "its window is later by at most so many milliseconds: what comes this long, two windows and 5 \
+     ms after a request cannot run before it. Must be the same on all forwarders",
 );
 
 /// Windows that are later for what needs more.
