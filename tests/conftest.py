@@ -179,6 +179,25 @@ class Work:
         process = self.start(*within, program, "mount", mount, "--foreground", *options, log=log)
         return ready(process, log, lambda: mounted(mount, process.pid))
 
+    def as_user(self, user, home):
+        """Words before a command in a namespace where an ordinary user may mount, and words there before
+        one of his: the device of FUSE may be root's alone, and fusermount3 wants to know the user's name.
+        The folder `home`, which he can reach, gets the programs of tidegate. Only root can do that."""
+        if os.geteuid() != 0:
+            pytest.skip("only root can start the processes of another user")
+        for folder in (self.path, self.path.parent):
+            folder.chmod(0o711)
+        for name in ("tidegate", "libtidegate_preload.so"):
+            shutil.copy(TIDEGATE.parent / name, home)
+        names = pathlib.Path("/etc/passwd").read_text() + f"tidegate-test:x:{user}:{user}::/:/bin/sh\n"
+        (home / "passwd").write_text(names)
+        mounter = "mknod $0 c 10 229 && chmod 666 $0 && mount --bind $0 /dev/fuse && " \
+                  "mount --bind $1 /etc/passwd && exec sleep 9999"
+        holder = self.start("unshare", "--mount", "sh", "-c", mounter, home / "fuse", home / "passwd")
+        until(lambda: pathlib.Path(f"/proc/{holder.pid}/comm").read_text() == "sleep\n", "no namespace of mounts")
+        inside = ("nsenter", "--target", holder.pid, "--mount")
+        return inside, ("setpriv", "--reuid", user, "--regid", user, "--clear-groups")
+
     def logs(self):
         """The ends of all logs in the folder."""
         found = sorted({path for pattern in LOGS for path in self.path.glob(pattern) if path.stat().st_size})

@@ -1,6 +1,7 @@
 """A program that writes and reads a file for as long as the suite wants, a line at a time."""
 import subprocess
 import sys
+import time
 
 PROGRAM = """
 import os, sys
@@ -19,13 +20,15 @@ class Worker:
         self.process = work.remember(subprocess.Popen(
             [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, env=environment, cwd="/"))
-        self.count = 0
+        self.count, self.longest_s = 0, 0.0
 
     def works(self):
         self.count += 1
+        begin = time.monotonic()
         self.process.stdin.write(f"line {self.count}\n")
         self.process.stdin.flush()
         assert self.process.stdout.readline() == f"line {self.count}\n", self.process.stderr.read()
+        self.longest_s = max(self.longest_s, time.monotonic() - begin)
 
     def ends(self):
         """What it has said on standard error."""

@@ -13,12 +13,12 @@ COMMANDS = {"stat": ["stat"], "policy": ["policy", "get"], "share": ["share", "l
 
 
 def tool(*words, uid, env=None, within=(), trap=None):
-    """A command of a user, to its end, for some seconds, or until it is in the trap."""
+    """A command of a user, to its end, for 30 s, or until it is in the trap."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("TIDEGATE", "XDG"))}
     words = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", *within, TIDEGATE, *words]
     process = subprocess.Popen([str(word) for word in words], env=clean | (env or {}), stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while process.poll() is None and time.monotonic() < end and not (trap and trap.count):
         time.sleep(0.005)
     process.kill()

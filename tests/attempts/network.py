@@ -35,6 +35,11 @@ def as_site(s, p):
     return p.as_whom == "site"
 
 
+def patience(s, p):
+    """Seconds to wait for an answer: one that must come may be late, and one that may not come is not waited for."""
+    return 30 if as_site(s, p) else 0.3
+
+
 def peer_with(s, secret, least=noise.OFF):
     try:
         peer = Peer(s.world.tcp, secret=secret, least=least)
@@ -236,7 +241,7 @@ def changes(name, change):
         peer, _ = between(s, p)
         record = peer.socket.record(peer.frame(18, s.h["victim"] + b"\7planted" + struct.pack("<I", 0o755)))
         peer.socket.socket.sendall(record if as_site(s, p) else change(record))
-        peer.socket.settimeout(0.3)
+        peer.socket.settimeout(patience(s, p))
         s.quietly(peer.take)
     call.__name__ = "a record " + name
     network("site")(call)
@@ -259,7 +264,7 @@ def records_in_another_order(p, s):
     frame = lambda name: peer.frame(18, s.h["victim"] + short(name) + struct.pack("<I", 0o755))
     first, second = peer.socket.record(frame("first")), peer.socket.record(frame("second"))
     peer.socket.socket.sendall(first + second if as_site(s, p) else second + first)
-    peer.socket.settimeout(0.3)
+    peer.socket.settimeout(patience(s, p))
     s.quietly(peer.take)
     s.quietly(peer.take)
 
@@ -322,19 +327,21 @@ def a_real_client_at_a_false_forwarder(p, s):
     """`tidegate stat` with the site's secret, at a port where somebody passes on what a forwarder says to another
     greeting. It must end, and nothing must follow its greeting."""
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.settimeout(10)
+    listener.settimeout(30)
     heard = bytearray()
     other = noise.Handshake(s.world.secret("site"))
 
     def pose():
         there, _ = listener.accept()
-        there.settimeout(2)
+        there.settimeout(30)
         heard.extend(there.recv(1 << 16))
         wire = plain(s)
+        wire.settimeout(30)
         # The real one's answer, to this client's greeting or to another one.
         wire.sendall(bytes(heard) if as_site(s, p) else other.greeting)
         there.sendall(wire.recv(1 << 16))
         first = len(heard)
+        # A client that believes this goes on; one that does not closes its connection.
         try:
             heard.extend(there.recv(1 << 16))
         except OSError:
@@ -347,10 +354,11 @@ def a_real_client_at_a_false_forwarder(p, s):
     thread.start()
     at = f"tcp:127.0.0.1:{listener.getsockname()[1]}"
     subprocess.run([TIDEGATE, "stat", "--forwarders", at, "--secret-file", s.world.work / "site"],
-                   capture_output=True, timeout=30, check=False)
-    thread.join(30)
+                   capture_output=True, timeout=100, check=False)
+    thread.join(150)
     listener.close()
-    return bool(said and said[0])
+    assert said, "the client did not come, or the forwarder did not answer"
+    return bool(said[0])
 
 
 @network(None, why="a key is kept where only its owner reads it")

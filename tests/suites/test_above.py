@@ -56,7 +56,8 @@ def test_names_that_climb_out_lead_where_the_user_began(place, mount):
         assert done.stdout == plain
         # Nothing of the directory went past, and nothing came into the state directory.
         assert " 0 past them" in done.stderr, done.stderr
-        assert {path.name for path in state.iterdir()} - before <= {"applications"}
+        came = {path.name for path in state.iterdir()} - before
+        assert came <= {"applications"}
     finally:
         run(TIDEGATE, "down", "--state-dir", state)
     files = {name: {str(path.relative_to(place / name)): path.is_file() and path.read_text()

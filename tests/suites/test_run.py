@@ -5,7 +5,6 @@ import pathlib
 import pty
 import select
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -311,21 +310,9 @@ def tasks_of(user):
 def crowded(up):
     """Forwarders of a user, with a mount or without: `start(mounts, more, program...)` runs a program of his on
     them where he may have so many tasks more than these have."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can start the processes of a user who has no others")
-    for folder in (up.path, up.path.parent):
-        folder.chmod(0o711)
     home = up.folder("crowded")
-    shutil.copy(up.program, home / "tidegate")
-    shutil.copy(up.program.parent / "libtidegate_preload.so", home)
-    # The device of FUSE may be root's alone, and fusermount3 wants to know the user's name.
-    names = pathlib.Path("/etc/passwd").read_text() + f"tidegate-test:x:{USER}:{USER}::/:/bin/sh\n"
-    mounter = "mknod $0 c 10 229 && chmod 666 $0 && mount --bind $0 /dev/fuse && mount --bind $1 /etc/passwd && " \
-              "exec sleep 9999"
-    holder = up.start("unshare", "--mount", "sh", "-c", mounter, home / "fuse", up.file("crowded/passwd", names))
-    until(lambda: pathlib.Path(f"/proc/{holder.pid}/comm").read_text() == "sleep\n", "no namespace of mounts")
-    inside = ("nsenter", "--target", holder.pid, "--mount")
-    as_user = ("setpriv", "--reuid", USER, "--regid", USER, "--clear-groups")
+    inside, as_user = up.as_user(USER, home)
+    holder = inside[inside.index("--target") + 1]
     states = {}
     for mounts in (True, False):
         data, state, temporary = (up.folder(f"crowded/{name}.{mounts}") for name in ("data", "state", "temporary"))
@@ -345,7 +332,7 @@ def crowded(up):
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TIDEGATE_")}
         done = run(*words, code=None, env=environment | {"TMPDIR": str(temporary)})
         until(lambda: not os.listdir(temporary), lambda: f"{os.listdir(temporary)} are left of {more}")
-        assert str(temporary) not in pathlib.Path(f"/proc/{holder.pid}/mounts").read_text()
+        assert str(temporary) not in pathlib.Path(f"/proc/{holder}/mounts").read_text()
         return done
     start.processes = set(tasks_of(USER))
     yield start

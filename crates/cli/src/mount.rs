@@ -92,19 +92,29 @@ impl Mount {
         let view = self.view.as_deref();
         let view = view.map(|name| view::find(client.clone(), &found, name));
         let view = view.transpose()?;
+        let written = |path: &PathBuf| {
+            let written = PidFile::write(path);
+            written.map_err(|error| Fail::usage(format!("{}: {error}", path.display())))
+        };
+        // Before the mount can be seen: who waits for the mount then finds its process.
+        let pid_file = self.pid_file.as_ref().map(written).transpose()?;
         let mounted = mount_with(
             &client,
             &self.point,
             self.allow_other,
             view.as_ref(),
             Duration::from_secs(self.ticket_s),
-        )?;
-        confine_mount(self.sandbox == "on" && !mounted.needs_program());
-        let written = |path: &PathBuf| {
-            let written = PidFile::write(path);
-            written.map_err(|error| Fail::usage(format!("{}: {error}", path.display())))
+        );
+        let mounted = match mounted {
+            Ok(mounted) => mounted,
+            Err(fail) => {
+                if let Some(pid_file) = pid_file {
+                    pid_file.remove();
+                }
+                return Err(fail);
+            }
         };
-        let pid_file = self.pid_file.as_ref().map(written).transpose()?;
+        confine_mount(self.sandbox == "on" && !mounted.needs_program());
         let told = self.target.set().zip(place);
         let told = told.and_then(|(state, place)| Told::tell(state, &place));
         wait(mounted, signals)?;
