@@ -5,11 +5,12 @@
 //! until its channels are busy. So while requests wait all the time, the work done at one depth is
 //! compared with that at another one: first at half the depth, which is enough if nearly as much is
 //! done as at the best one of this search; then at four times the depth, which must do more. (Twice
-//! is not enough: of two calls a disk with a queue can choose as little as of one.) If that does no
-//! more, a far larger depth is tried, so that what little one step after another gains is not lost:
-//! as many calls as the device does in half an interval, since whoever comes during a trial waits
-//! for what is in the device. Trials of larger depths end as soon as they do not do more. Before
-//! each further search there is a rest, the longer the more often it ended where it began.
+//! is not enough: of two calls a disk with a queue can choose as little as of one.) Where requests
+//! are late that is the other way round. If four times the depth does no more, a far larger one is
+//! tried, so that what little one step after another gains is not lost: as many calls as the device
+//! does in half an interval, since whoever comes during a trial waits for what is in the device.
+//! Trials end as soon as a larger depth does no more, or a smaller one far less. Before each
+//! further search there is a rest, the longer the more often it ended where it began.
 //!
 //! Work is what requests cost by a cost model that stays the same, so that those of different sizes
 //! can be compared. (One that learns follows the time between ends, but late: what is then compared
@@ -37,6 +38,8 @@ pub(crate) struct Interval {
     pub(crate) is_backlogged: bool,
     /// The largest depth that may be tried in the next one.
     pub(crate) bound: u64,
+    /// Whether requests with a target waited for too long.
+    pub(crate) is_late: bool,
 }
 
 /// What is being tried.
@@ -66,6 +69,11 @@ pub(crate) struct Climb {
     far: u64,
     best: u64,
     step: Step,
+    /// Whether larger depths are tried before smaller ones, and which were tried to no use since
+    /// the depth is known.
+    up_first: bool,
+    tried_down: bool,
+    tried_up: bool,
     /// The present measurement: work, requests, intervals.
     work_ns: u64,
     done: u64,
@@ -84,6 +92,9 @@ impl Climb {
             far: 0,
             best: 0,
             step: Step::Known,
+            up_first: false,
+            tried_down: false,
+            tried_up: false,
             work_ns: 0,
             done: 0,
             intervals: 0,
@@ -132,7 +143,7 @@ impl Climb {
                 self.far = self.done / self.intervals / 2;
             }
             self.begin();
-            self.measured(depth, rate, interval.bound);
+            self.measured(depth, rate, interval);
         } else if self.passed >= 2 * INTERVALS {
             self.begin();
             if self.step != Step::Known {
@@ -141,10 +152,16 @@ impl Climb {
         }
     }
 
-    /// Whether a larger depth is being tried and does no more so far.
+    /// Whether a larger depth is being tried and does no more so far, or a smaller one that does
+    /// far less.
     fn is_vain(&self) -> bool {
-        let does_no_more = self.work_ns <= self.rate.saturating_mul(self.intervals);
-        matches!(self.step, Step::Up | Step::Far) && self.intervals > 0 && does_no_more
+        let known_ns = self.rate.saturating_mul(self.intervals);
+        let is_vain = match self.step {
+            Step::Up | Step::Far => self.work_ns <= known_ns,
+            Step::Down => self.work_ns <= known_ns / 8 * 7,
+            Step::Known | Step::Rest(_) => false,
+        };
+        is_vain && self.intervals > 0
     }
 
     /// Begins a measurement.
@@ -153,51 +170,51 @@ impl Climb {
     }
 
     /// Decides what is tried next.
-    fn measured(&mut self, depth: u64, rate: u64, bound: u64) {
+    fn measured(&mut self, depth: u64, rate: u64, interval: Interval) {
+        let bound = interval.bound;
         let is_less = |one: u64, percent: u64, other: u64| {
             u128::from(one) * 100 < u128::from(other) * u128::from(percent)
         };
         match self.step {
             Step::Known => {
                 (self.start, self.rate, self.best) = (self.enough, rate, rate);
-                self.step = self.next_down(bound);
+                self.begins(interval.is_late);
             }
-            Step::Down if is_less(rate, ENOUGH_PERCENT, self.best) => {
-                self.step = self.next_up(bound)
-            }
-            Step::Down => {
-                self.takes(depth, rate);
-                self.step = self.next_down(bound);
-            }
+            Step::Down if is_less(rate, ENOUGH_PERCENT, self.best) => self.tried_down = true,
+            Step::Down => self.takes(depth, rate, false),
             Step::Up | Step::Far if is_less(self.rate, ENOUGH_PERCENT, rate) => {
-                self.takes(depth, rate);
-                self.step = match is_far(bound, depth) {
-                    true => Step::Up,
-                    false => self.next_down(bound),
-                };
+                self.takes(depth, rate, true);
             }
-            Step::Up if is_far(bound.min(self.far), depth) => self.step = Step::Far,
-            Step::Up | Step::Far | Step::Rest(_) => self.step = self.next_rest(),
+            Step::Up if is_far(bound.min(self.far), depth) => {
+                self.step = Step::Far;
+                return;
+            }
+            Step::Up | Step::Far | Step::Rest(_) => self.tried_up = true,
         }
+        self.step = self.next(bound);
     }
 
     /// Another depth is better than the known one.
-    fn takes(&mut self, depth: u64, rate: u64) {
+    fn takes(&mut self, depth: u64, rate: u64, up: bool) {
         (self.enough, self.rate) = (depth, rate);
         self.best = self.best.max(rate);
+        self.begins(up);
     }
 
-    fn next_down(&mut self, bound: u64) -> Step {
-        match self.enough {
-            0 | 1 => self.next_up(bound),
-            _ => Step::Down,
-        }
+    /// Both directions are to be tried.
+    fn begins(&mut self, up_first: bool) {
+        self.up_first = up_first;
+        (self.tried_down, self.tried_up) = (false, false);
     }
 
-    fn next_up(&mut self, bound: u64) -> Step {
-        match is_far(bound, self.enough) {
-            true => Step::Up,
-            false => self.next_rest(),
+    /// What is tried next beside the known depth.
+    fn next(&mut self, bound: u64) -> Step {
+        let down = !self.tried_down && self.enough > 1;
+        let up = !self.tried_up && is_far(bound, self.enough);
+        match (down, up) {
+            (_, true) if self.up_first || !down => Step::Up,
+            (true, _) => Step::Down,
+            _ => self.next_rest(),
         }
     }
 
@@ -231,6 +248,7 @@ mod tests {
                 work_ns: rate,
                 is_backlogged: true,
                 bound,
+                is_late: false,
             };
             climb.ended(depth, interval);
             depth = climb.depth(bound);
@@ -285,6 +303,7 @@ mod tests {
                 work_ns: 1000,
                 is_backlogged: true,
                 bound: 64,
+                is_late: false,
             };
             climb.ended(climb.depth(64), interval);
             assert!(climb.depth(64) <= 10, "{:?}", climb.step);
@@ -315,6 +334,7 @@ mod tests {
             work_ns: 1,
             is_backlogged: false,
             bound: 64,
+            is_late: false,
         };
         (0..100).for_each(|_| climb.ended(1, idle));
         assert_eq!((climb.step, climb.depth(64)), (Step::Known, 1));

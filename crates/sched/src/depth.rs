@@ -17,12 +17,17 @@
 //!   device serves within the target, it is *overloaded* until they are not. The original compares
 //!   the requests of all classes with those that finished; then one application without a target
 //!   that always has requests waiting decides.
+//! - A target sets no bound below what the device needs to do what those with targets ask for, see
+//!   `capacity`. The original takes the wait from what a target leaves; then the depth falls the
+//!   more the more requests wait, although a smaller one makes more of them wait.
 //! - Where a class is overloaded, or none sets a bound, the smallest depth is looked for that gets
 //!   out of the device what it can do, see `climb`: the fewer calls the device has, the more their
 //!   order is the policy's. The original goes to its largest depth in overload.
 
+use crate::capacity::Capacity;
 use crate::climb::{Climb, Interval};
 use crate::hash_table::NONE;
+use crate::same_target::{COUNT, Class, KEPT};
 use crate::share::{Latency, Shares};
 use crate::types::Time;
 use alloc::vec::Vec;
@@ -30,39 +35,19 @@ use alloc::vec::Vec;
 /// The controller's interval, in nanoseconds: that of the original's figures.
 const INTERVAL_NS: u64 = 500_000_000;
 
-/// After an interval what was measured before counts for so many eighths.
-const KEPT: u64 = 6;
-
-/// What one request counts in a histogram, so that its eighths are whole numbers.
-const COUNT: u32 = 64;
-
-/// Classes that have had no request for so long are forgotten.
-const FORGOTTEN_NS: u64 = 16_000_000_000;
-
 /// So much of a target may be spent, by the percentile of the times in the device and the mean time
 /// in the queue.
 const USED_PERCENT: u64 = 60;
 
-/// Steps of an octave in the histogram of times, and all its steps.
-const STEPS: usize = 8;
-const TIMES: usize = 64 * STEPS;
-
-/// The requests with one target.
-struct Class {
-    target: Latency,
-    overloaded: bool,
-    queued: u64,
-    running: u64,
-    /// The histogram of times in the device, each divided by the batches that ran beside it, of the
-    /// requests that finished; their number and sum.
-    slots: Vec<u32>,
-    done: u64,
-    slots_ns: u64,
-    /// Times in the queue, of the requests that were dispatched: sum and count.
-    waited_ns: u64,
-    went: u64,
-    /// When its last request arrived.
-    came_at: Time,
+/// What the targets allow.
+struct Bounds {
+    /// The largest depth that all classes can bear, and the one if what their requests spend in the
+    /// queue is taken from their targets.
+    most: u64,
+    less_waits: u64,
+    /// No more is to be used of it than what the device has use for: a target cannot be kept
+    /// anyway, or none sets a bound.
+    opens: bool,
 }
 
 /// What is known of one request.
@@ -91,6 +76,7 @@ pub(crate) struct Feedback {
     /// The depth now.
     depth: u64,
     climb: Climb,
+    capacity: Capacity,
     classes: Vec<Class>,
     interval_ends: u64,
     /// Batches that run, the one that may be dispatched now included.
@@ -102,6 +88,8 @@ pub(crate) struct Feedback {
     done: u64,
     done_beside_queue: u64,
     work_ns: u64,
+    /// What the requests with targets cost that arrived in this interval.
+    asked_ns: u64,
     /// Requests that finished before, and how long that took.
     done_before: u64,
     busy_ns: u64,
@@ -116,6 +104,7 @@ impl Feedback {
             most: most.into(),
             depth: 1,
             climb: Climb::new(),
+            capacity: Capacity::new(),
             classes: Vec::new(),
             interval_ends: 0,
             calls: 1,
@@ -123,6 +112,7 @@ impl Feedback {
             done: 0,
             done_beside_queue: 0,
             work_ns: 0,
+            asked_ns: 0,
             done_before: 0,
             busy_ns: 0,
             requests: Vec::new(),
@@ -183,6 +173,9 @@ impl Feedback {
             cost_ns,
         };
         self.queued += 1;
+        if class > 0 {
+            self.asked_ns = self.asked_ns.saturating_add(cost_ns);
+        }
         let class = &mut self.classes[class as usize];
         class.queued += 1;
         class.came_at = now;
@@ -205,10 +198,7 @@ impl Feedback {
         self.queued -= 1;
         class.queued -= 1;
         class.running += 1;
-        class.went += u64::from(COUNT);
-        class.waited_ns = class
-            .waited_ns
-            .saturating_add(waited_ns.saturating_mul(COUNT.into()));
+        class.waited(waited_ns);
     }
 
     /// Counts a request as finished, unless it was dispatched before this controller existed.
@@ -222,12 +212,7 @@ impl Feedback {
         let class = &mut self.classes[known.class as usize];
         let took_ns = now.0.saturating_sub(known.since.0);
         let slot_ns = took_ns / u64::from(known.calls);
-        let count = &mut class.slots[step_of(slot_ns)];
-        *count = count.saturating_add(COUNT);
-        class.done += u64::from(COUNT);
-        class.slots_ns = class
-            .slots_ns
-            .saturating_add(slot_ns.saturating_mul(COUNT.into()));
+        class.took(slot_ns);
         class.running -= 1;
         self.done += 1;
         self.done_beside_queue += u64::from(self.queued > 0);
@@ -249,63 +234,99 @@ impl Feedback {
         if self.done > 0 {
             self.done_before = self.done_before * KEPT / 8 + self.done * u64::from(COUNT);
             self.busy_ns = self.busy_ns * KEPT / 8 + INTERVAL_NS * u64::from(COUNT);
-            let (bound, opens) = self.bound();
-            let interval = Interval {
-                done: self.done,
-                work_ns: self.work_ns,
-                is_backlogged: self.done_beside_queue * 10 >= self.done * 9,
-                bound,
-            };
-            self.climb.ended(self.depth, interval);
-            self.depth = match opens {
-                true => self.climb.depth(bound),
-                false => {
-                    self.climb.was_at(bound);
-                    bound
-                }
-            };
+            self.depth = self.next_depth();
             self.classes.iter_mut().for_each(Class::fade);
         }
-        (self.done, self.done_beside_queue, self.work_ns) = (0, 0, 0);
+        (self.done, self.done_beside_queue) = (0, 0);
+        (self.work_ns, self.asked_ns) = (0, 0);
         // Only from the end, so that the other classes keep their numbers.
         while self.classes.len() > 1 && self.classes.last().is_some_and(|last| last.is_idle(now)) {
             self.classes.pop();
         }
     }
 
-    /// The largest depth that all classes can bear, and whether no more is to be used of it than
-    /// what the device has use for: if a target cannot be kept anyway, or none sets a bound.
-    fn bound(&mut self) -> (u64, bool) {
-        let (mut bound, mut bounds, mut waits) = (self.most, false, false);
+    fn next_depth(&mut self) -> u64 {
+        // The first class is that of the applications without a target.
+        let late = self.classes.iter().skip(1).any(Class::is_late);
+        let is_backlogged = self.done_beside_queue * 10 >= self.done * 9;
+        let done_ns = is_backlogged.then_some(self.work_ns);
+        let capacity = &mut self.capacity;
+        capacity.ended(self.depth, done_ns, self.asked_ns, late);
+        let bounds = self.bounds();
+        // Waiting is no reason for a depth at which there is more of it.
+        let bound = match self.capacity.lacks(bounds.less_waits) {
+            true => bounds.most,
+            false => bounds.less_waits,
+        };
+        let lacks = self.capacity.lacks(bound);
+        let interval = Interval {
+            done: self.done,
+            work_ns: self.work_ns,
+            is_backlogged,
+            is_late: late,
+            bound: if lacks { self.most } else { bound },
+        };
+        self.climb.ended(self.depth, interval);
+        if lacks {
+            let most = self.climb.depth(self.most);
+            let depth = match late {
+                true => most,
+                false => self.capacity.least(bound, most),
+            };
+            if depth > bound && !self.capacity.lacks(depth) {
+                return depth;
+            }
+        }
+        if bounds.opens {
+            return self.climb.depth(bound);
+        }
+        self.climb.was_at(bound);
+        bound
+    }
+
+    fn bounds(&mut self) -> Bounds {
+        let (mut most, mut less_waits) = (self.most, self.most);
+        let (mut any, mut waits) = (false, false);
         for number in 0..self.classes.len() {
             if self.classes[number].done == 0 {
                 continue;
             }
-            match self.bound_of(number) {
-                Some(its) => (bound, bounds) = (bound.min(its), true),
-                // The first class is that of the applications without a target.
+            match self.bounds_of(number) {
+                Some(its) => {
+                    (most, less_waits, any) = (most.min(its.0), less_waits.min(its.1), true);
+                }
                 None => waits |= number > 0,
             }
         }
-        (bound.max(1), waits || !bounds)
+        Bounds {
+            most: most.max(1),
+            less_waits: less_waits.max(1),
+            opens: waits || !any,
+        }
     }
 
-    /// The largest depth that one class can bear; None: it sets no bound.
-    fn bound_of(&mut self, number: usize) -> Option<u64> {
+    /// The largest depths that one class can bear, the second one with the time that its requests
+    /// spend in the queue; None: it sets no bound.
+    fn bounds_of(&mut self, number: usize) -> Option<(u64, u64)> {
         let need_ns = self.need_ns(number);
         let class = &mut self.classes[number];
-        let target_ns = class.target.ns;
-        let waited_ns = class.waited_ns.checked_div(class.went).unwrap_or(0);
-        let waits = waited_ns > target_ns / 2;
+        let (target_ns, is_late) = (class.target.ns, class.is_late());
         class.overloaded = match class.overloaded {
             true => need_ns > target_ns / 2,
-            false => waits && need_ns > target_ns,
+            false => is_late && need_ns > target_ns,
         };
-        if class.overloaded || waits {
+        if class.overloaded || is_late {
             return None;
         }
         let used_ns = u128::from(target_ns) * u128::from(USED_PERCENT) / 100;
-        let left_ns = used_ns.saturating_sub(waited_ns.into());
+        let left_ns = used_ns.saturating_sub(class.mean_wait_ns().into());
+        let most = self.depth_within(number, used_ns);
+        Some((most, self.depth_within(number, left_ns)))
+    }
+
+    /// The largest depth at which a class's percentile of times in the device is within a time.
+    fn depth_within(&self, number: usize, within_ns: u128) -> u64 {
+        let class = &self.classes[number];
         let (mean_ns, slot_ns) = (class.mean_ns(), class.slot_ns());
         let above_ns = slot_ns.saturating_sub(mean_ns);
         // The mean grows with the depth, what a percentile lies above it with the depth's root.
@@ -317,12 +338,12 @@ impl Feedback {
         let (mut fits, mut not) = (0, self.most + 1);
         while not - fits > 1 {
             let depth = fits.midpoint(not);
-            match took_ns(depth) <= left_ns {
+            match took_ns(depth) <= within_ns {
                 true => fits = depth,
                 false => not = depth,
             }
         }
-        Some(fits)
+        fits
     }
 
     /// How long the device takes for the requests that there are of a class and of those with
@@ -336,71 +357,6 @@ impl Feedback {
         let ns = ns / u128::from(self.done_before.max(1));
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
-}
-
-impl Class {
-    fn new(target: Latency, came_at: Time) -> Class {
-        Class {
-            target,
-            overloaded: false,
-            queued: 0,
-            running: 0,
-            slots: alloc::vec![0; TIMES],
-            done: 0,
-            slots_ns: 0,
-            waited_ns: 0,
-            went: 0,
-            came_at,
-        }
-    }
-
-    /// Whether it has no requests, and had none for long.
-    fn is_idle(&self, now: Time) -> bool {
-        let passed_ns = now.0.saturating_sub(self.came_at.0);
-        self.queued == 0 && self.running == 0 && passed_ns >= FORGOTTEN_NS
-    }
-
-    /// Lets what was measured count less.
-    fn fade(&mut self) {
-        self.done = 0;
-        for count in &mut self.slots {
-            *count = (u64::from(*count) * KEPT / 8) as u32;
-            self.done += u64::from(*count);
-        }
-        self.slots_ns = (u128::from(self.slots_ns) * u128::from(KEPT) / 8) as u64;
-        self.waited_ns /= 2;
-        self.went /= 2;
-    }
-
-    /// The mean time in the device for each batch that ran.
-    fn mean_ns(&self) -> u64 {
-        (self.slots_ns / self.done.max(1)).max(1)
-    }
-
-    /// The target's percentile of those times, to within an eighth.
-    fn slot_ns(&self) -> u64 {
-        let wanted = (self.done * u64::from(self.target.percentile)).div_ceil(100);
-        let mut count = 0;
-        for (step, slots) in self.slots.iter().enumerate() {
-            count += u64::from(*slots);
-            if count >= wanted {
-                return time_of(step);
-            }
-        }
-        u64::MAX
-    }
-}
-
-/// The step of a time in the histogram: eight for each power of two.
-fn step_of(ns: u64) -> usize {
-    let octave = ns.max(8).ilog2() as usize;
-    (octave * STEPS) + ((ns.max(8) >> (octave - 3)) & 7) as usize
-}
-
-/// The time in the middle of a step.
-fn time_of(step: usize) -> u64 {
-    let (octave, eighth) = ((step / STEPS).max(3), (step % STEPS) as u64);
-    ((8 + eighth) << (octave - 3)) + (1 << (octave - 3)) / 2
 }
 
 #[cfg(test)]
@@ -473,6 +429,53 @@ mod tests {
         assert_eq!(settles(100, |_| 20, 60), 1);
     }
 
+    /// How many of the requests in the second half of a minute miss their target, in percent. Of
+    /// thirty clients each wants one every 320 ms, and waits for its answer: all together one each
+    /// 10.7 ms. Ten of them want it within 100 ms, and go first; the others within 300 ms. The
+    /// device has one done every 14 ms if fewer than six run, and every 9 ms otherwise.
+    fn late_percent() -> u64 {
+        const EVERY_NS: u64 = 320 * MS;
+        let of = |index: u32| target(if index < 10 { 100 } else { 300 });
+        let mut feedback = Feedback::new(&Shares::default(), target(60_000), 100);
+        let mut due: Vec<(u64, u32)> = (0..30).map(|it| (it * EVERY_NS / 30, it as u32)).collect();
+        let (mut queue, mut device) = (Vec::new(), VecDeque::new());
+        let (mut now, mut ends) = (0, u64::MAX);
+        let (mut late, mut all) = (0, 0);
+        while now < 60_000 * MS {
+            due.sort_unstable();
+            let comes = due.first().map_or(u64::MAX, |it| it.0.max(now));
+            now = comes.min(ends);
+            if now == ends {
+                let (at, index): (u64, u32) = device.pop_front().expect("something ends");
+                feedback.finished(index, Time(now));
+                due.push((at + EVERY_NS, index));
+                all += u64::from(now > 30_000 * MS);
+                late += u64::from(now > 30_000 * MS && now - at > of(index).ns);
+                ends = u64::MAX;
+            } else {
+                let (at, index) = due.remove(0);
+                feedback.arrived(index, of(index), MS, Time(now));
+                queue.push((index >= 10, at, index));
+                queue.sort_unstable();
+            }
+            while !queue.is_empty() && feedback.has_room(Time(now), device.len() as u32) {
+                let (_, at, index) = queue.remove(0);
+                feedback.dispatched(index, Time(now));
+                device.push_back((at, index));
+            }
+            if ends == u64::MAX && !device.is_empty() {
+                ends = now + if device.len() < 6 { 14 } else { 9 } * MS;
+            }
+        }
+        late * 100 / all
+    }
+
+    #[test]
+    fn a_target_sets_no_bound_at_which_less_is_done_than_is_asked_for() {
+        let late = late_percent();
+        assert!(late <= 5, "{late} %");
+    }
+
     #[test]
     fn targets_that_nobody_has_any_more_are_forgotten() {
         let mut feedback = Feedback::new(&Shares::default(), target(1000), 100);
@@ -496,14 +499,5 @@ mod tests {
             feedback.dispatched(0, second(again));
             feedback.finished(0, second(again));
         }
-    }
-
-    #[test]
-    fn times_keep_three_bits() {
-        for ns in [8, 9, 1000, 123_456_789, u64::MAX >> 1] {
-            let again = time_of(step_of(ns));
-            assert!(again.abs_diff(ns) <= ns / 8 + 1, "{ns} became {again}");
-        }
-        assert!(step_of(u64::MAX) < TIMES && step_of(0) < TIMES);
     }
 }

@@ -11,9 +11,10 @@ mod model;
 use crate::test::Random;
 use crate::types::{AppId, Direction, FileId, Input, Output, Rejected, Request, RequestId, Time};
 use crate::{
-    AccessCost, Bound, CostModel, Observed, OptionKind, OptionSpec, OptionValue, Options,
-    PolicyOptions, PolicySpec, Prediction, Scheduler, policies,
+    AccessCost, AppShare, Bound, CostModel, Latency, Observed, OptionKind, OptionSpec, OptionValue,
+    Options, PolicyOptions, PolicySpec, Prediction, Rate, Scheduler, Share, Shares, policies,
 };
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use model::Model;
 use std::borrow::ToOwned;
@@ -118,14 +119,17 @@ impl Shape {
                 false => cheap(),
             },
             estimate: random.chance(50),
-            shares: crate::Shares {
+            shares: Shares {
                 forwarders: random.pick(&[1, 3]),
-                ..crate::Shares::default()
+                ..Shares::default()
             },
             table,
         };
         let mut shape = Shape {
-            options,
+            options: match policy.name {
+                "auto" => with_weights(options, random),
+                _ => options,
+            },
             arrive_percent: 35 + random.below(35),
             write_percent: random.pick(&[0, 10, 50, 100]),
             cancel_percent: random.pick(&[0, 0, 10]),
@@ -202,6 +206,51 @@ impl Shape {
         }
         request
     }
+}
+
+/// Half of the time some of the applications have weights of their own.
+fn with_weights(mut options: Options, random: &mut Random) -> Options {
+    if random.chance(50) {
+        options.shares.apps = weights(random);
+    }
+    options
+}
+
+fn weights(random: &mut Random) -> BTreeMap<AppId, AppShare> {
+    let mut apps = BTreeMap::new();
+    for name in APPS {
+        if random.chance(40) {
+            let mut own = AppShare::default();
+            own.share.weight = random.pick(&[1, 2, 5]);
+            apps.insert(AppId::from_name(name), own);
+        }
+    }
+    apps
+}
+
+/// Shares of all kinds that make nobody wait for a time, or none.
+fn shares(random: &mut Random) -> Shares {
+    if random.chance(25) {
+        return Shares::default();
+    }
+    let mut shares = Shares {
+        apps: weights(random),
+        ..Shares::default()
+    };
+    for own in shares.apps.values_mut() {
+        let latency = Latency {
+            ns: 10_000_000,
+            percentile: 95,
+        };
+        own.share.latency = random.pick(&[None, None, Some(latency)]);
+        own.share.min = random.pick(&[None, Some(Rate::Device(300))]);
+    }
+    if random.chance(30) {
+        shares.groups.push(Share::default());
+        let mut any = shares.apps.values_mut().chain([&mut shares.others]);
+        any.by_ref().step_by(2).for_each(|own| own.group = Some(0));
+    }
+    shares
 }
 
 /// A number within its limits: one of them, or one of any number of bits, mostly few.
@@ -341,6 +390,17 @@ fn a_change_of_policy_loses_nothing_and_keeps_the_order_of_arrival() {
                 scheduler.set_policy(now, &options).unwrap();
                 assert_eq!(scheduler.policy(), options.policy);
                 model.forget_bounds();
+            }
+            if random.chance(5) {
+                let shares = shares(&mut random);
+                let (goes_on, before) = (scheduler.can_keep(&shares), scheduler.bound());
+                let had = scheduler.options().shares.clone();
+                scheduler.set_shares(now, &shares).unwrap();
+                let had_crowd = matches!(before, Bound::WeightedBesideWindows { .. });
+                match goes_on {
+                    true => model.forget_shares(|app| had_crowd && !had.apps.contains_key(&app)),
+                    false => model.forget_bounds(),
+                }
             }
             if random.chance(60) {
                 model

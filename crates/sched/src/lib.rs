@@ -29,7 +29,9 @@ extern crate alloc;
 extern crate std;
 
 mod aging;
+mod attained;
 mod c_scan;
+mod capacity;
 mod climb;
 mod cost;
 mod depth;
@@ -56,6 +58,7 @@ mod prediction;
 mod ranges;
 mod requests;
 mod runs;
+mod same_target;
 mod scheduler;
 mod share;
 mod tags;

@@ -11,18 +11,46 @@
 //! forwarder. Stripes of a stand-in's two seats may seem to lie at one place; a batch of such is no
 //! worse than another.
 
+use crate::cost::CostModel;
 use crate::endpoint_index::{Edge, EndpointIndex};
 use crate::options::Options;
 use crate::requests::{Entry, Index, Requests};
 use crate::types::{Direction, Request};
 use alloc::vec::Vec;
 
+/// The bytes of a batch may take so many times as long as a call's base cost.
+const BASES: u128 = 4;
+
+/// For whom a batch is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Others by their shares: each turn of theirs costs a seek as well.
+    Shares,
+    /// What needs less, and came when the batch had begun.
+    Smaller,
+    /// Requests that are promised a time.
+    Targets,
+}
+
+impl Beside {
+    /// For how long the bytes of a batch may take where an access elsewhere costs so much.
+    fn bytes_ns(self, elsewhere_ns: u64) -> u64 {
+        match self {
+            Beside::Shares => elsewhere_ns / 2,
+            Beside::Smaller => elsewhere_ns / 6,
+            Beside::Targets => 0,
+        }
+    }
+}
+
 /// Builds one batch at a time, from the requests that the policy holds.
 pub(crate) struct Merge {
     /// Whether adjacent requests are looked for at all. A policy that finds this off need not ask
     /// anything else: its batches have one request each.
     pub(crate) on: bool,
+    /// The bytes of a batch, and how many the site allows.
     bytes_max: u64,
+    allowed_max: u64,
     requests_max: usize,
     stripes: Stripes,
     /// By stream: where the requests begin and end, as `stripes` counts.
@@ -69,6 +97,7 @@ impl Merge {
         Merge {
             on: options.merge.unwrap_or(false),
             bytes_max: options.batch_bytes_max,
+            allowed_max: options.batch_bytes_max,
             requests_max: options.batch_requests_max as usize,
             stripes: Stripes::new(options),
             endpoints: EndpointIndex::new(),
@@ -76,6 +105,26 @@ impl Merge {
             last: (0, 0),
             bytes: 0,
         }
+    }
+
+    /// From now on batches are only so long as they gain. What each call costs, whatever its
+    /// length, is at least a fifth of its time: longer ones gain little, and whoever is next waits
+    /// for them. Or the bytes take at most a part of what an access elsewhere costs: who waits for
+    /// such a one notices little of them, and if somebody else came in between, their neighbours
+    /// would cost a seek again. On disks that is some hundreds of KiB; where a call costs much, as
+    /// much as the site allows.
+    pub(crate) fn limit(&mut self, cost: &CostModel, beside: Beside) {
+        let gains = |direction| {
+            let access = cost.access(direction, true);
+            let elsewhere_ns = cost.access(direction, false).base_ns;
+            let ns = u128::from(access.base_ns) * BASES;
+            let ns = ns.max(beside.bytes_ns(elsewhere_ns).into());
+            (ns << 20).checked_div(access.ns_per_mib.into())
+        };
+        let gains = gains(Direction::Read).max(gains(Direction::Write));
+        // Without a price of bytes every length gains.
+        let bytes = gains.map_or(u64::MAX, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
+        self.bytes_max = bytes.min(self.allowed_max);
     }
 
     /// Remembers a request that the policy took. Only those of one `group` are merged; the request

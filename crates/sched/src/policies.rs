@@ -2,6 +2,7 @@
 //! [`ALL`].
 
 mod aioli;
+mod auto;
 mod dsfq;
 mod edf;
 mod fifo;
@@ -26,6 +27,7 @@ use alloc::boxed::Box;
 /// All policies, by name.
 pub const ALL: &[&PolicySpec] = &[
     &aioli::SPEC,
+    &auto::SPEC,
     &dsfq::SPEC,
     &edf::SPEC,
     &fifo::SPEC,

@@ -63,8 +63,13 @@ pub(crate) trait Policy: Send {
         None
     }
 
+    /// Whether it can go on as it is with these shares. Otherwise it is made anew.
+    fn can_keep(&self, _shares: &Shares) -> bool {
+        true
+    }
+
     /// Replaces the shares, for policies that keep them.
-    fn shares(&mut self, _shares: &Shares, _now: Time) {}
+    fn shares(&mut self, _shares: &Shares, _requests: &mut Requests, _now: Time) {}
 
     /// Hands its fair-queueing state to the policy that takes its place; it is dropped afterwards.
     fn take_fair_state(&mut self) -> Option<Tags> {
@@ -140,5 +145,14 @@ pub enum Bound {
     Weighted {
         /// Device time of a turn, in nanoseconds, beyond its last request.
         turn_ns: u64,
+    },
+    /// [`Bound::Weighted`] holds of applications with a share of their own, and of all others
+    /// together, who have the weights of those that wait; among these others only requests that
+    /// arrive at most this many windows after one can run before it.
+    WeightedBesideWindows {
+        /// As in [`Bound::Weighted`].
+        turn_ns: u64,
+        /// As in [`Bound::Windows`].
+        windows: u64,
     },
 }

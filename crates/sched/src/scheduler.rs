@@ -98,6 +98,12 @@ impl Scheduler {
             .is_ok_and(|index| self.requests[index].stage == Stage::Queued)
     }
 
+    /// Whether the policy goes on as it is with these shares.
+    #[cfg(test)]
+    pub(crate) fn can_keep(&self, shares: &Shares) -> bool {
+        self.policy.can_keep(shares)
+    }
+
     /// Entries of the table, in use or free.
     #[cfg(test)]
     pub(crate) fn entries_made(&self) -> usize {
@@ -179,7 +185,14 @@ impl Scheduler {
     pub fn set_shares(&mut self, now: Time, shares: &Shares) -> Result<(), OptionsError> {
         shares.check()?;
         let now = self.latest(now);
-        self.policy.shares(shares, now);
+        if !self.policy.can_keep(shares) {
+            let options = Options {
+                shares: shares.clone(),
+                ..self.options.clone()
+            };
+            return self.set_policy(now, &options);
+        }
+        self.policy.shares(shares, &mut self.requests, now);
         self.options.shares = shares.clone();
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Shares: what applications, and groups of applications, are promised of the whole system.
 //!
 //! The host passes [`Shares`] in [`Options`](crate::Options) at the start, or to
-//! [`Scheduler::set_shares`](crate::Scheduler::set_shares) at run time. The policies `dsfq` and
-//! `two-level` keep all of a share, `edf` keeps latency targets. Rates count the service of all
+//! [`Scheduler::set_shares`](crate::Scheduler::set_shares) at run time. The policies `auto`, `dsfq`
+//! and `two-level` keep all of a share, `edf` keeps latency targets. Rates count the service of all
 //! forwarders together: clients report to each forwarder what the others served.
 
 mod rate;
@@ -94,6 +94,39 @@ impl Shares {
     /// The share of an application.
     pub fn of(&self, app: AppId) -> AppShare {
         self.apps.get(&app).copied().unwrap_or(self.others)
+    }
+
+    /// Whether nobody is promised anything.
+    pub(crate) fn promise_nothing(&self) -> bool {
+        self.groups.is_empty() && self.apps.is_empty() && self.others_are_crowd()
+    }
+
+    /// Whether somebody has a latency target.
+    pub(crate) fn have_targets(&self) -> bool {
+        self.all().any(|share| share.latency.is_some())
+    }
+
+    /// Whether the applications that are not listed are promised nothing but what all of them get.
+    pub(crate) fn others_are_crowd(&self) -> bool {
+        let Share {
+            min, max, latency, ..
+        } = self.others.share;
+        let none = (min, max) == (None, None) && latency.is_none();
+        none && self.others.group.is_none()
+    }
+
+    /// These shares, with all applications that are not listed in a group of their own behind the
+    /// others, if they are promised nothing.
+    pub(crate) fn with_crowd(&self) -> Shares {
+        let mut shares = self.clone();
+        shares.groups.push(Share {
+            weight: self.others.share.weight,
+            ..Share::default()
+        });
+        if self.others_are_crowd() {
+            shares.others.group = Some(self.groups.len() as u32);
+        }
+        shares
     }
 
     /// All listed shares, groups first, and the default.

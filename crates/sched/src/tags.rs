@@ -23,6 +23,7 @@
 //! needs one tag of each kind: that of its first request.
 
 mod change;
+mod crowd;
 mod node;
 mod service_reports;
 
@@ -34,7 +35,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 pub(crate) use node::Next;
 use node::{
-    HALF_NS, Level, Node, NodeState, REPORTED_NS_MAX, Recent, Reservation, level_of, scaled,
+    Delayed, HALF_NS, Level, Node, NodeState, REPORTED_NS_MAX, Recent, Reservation, level_of,
+    scaled,
 };
 
 /// Units of virtual time for each nanosecond of device time at weight 1. Weights above this number
@@ -83,6 +85,8 @@ pub(crate) struct Tags {
     by_app: FlatBTree<u64, u32>,
     /// The node of each group, by the group's number.
     groups: Vec<u32>,
+    /// The number of a group that is as many flows as applications of it wait, and not one.
+    crowd: Option<u32>,
     /// The level of the whole system, then one level for each group.
     levels: Vec<Level>,
     /// Nodes whose reservation is met for now, by the time until which it is.
@@ -123,6 +127,7 @@ impl Tags {
             nodes_free: Vec::new(),
             by_app: FlatBTree::new(),
             groups: Vec::new(),
+            crowd: None,
             levels: Vec::new(),
             met_until: FlatBTree::new(),
             due: FlatBTree::new(),
@@ -186,16 +191,20 @@ impl Tags {
             let delays = is_first && elsewhere.device_ns > 0;
             if alone || delays || elsewhere.bytes > 0 || elsewhere.operations > 0 {
                 self.detach(one);
-                let delay_ns = match is_first {
-                    true => self.delay(one, now, first),
-                    false => 0,
+                let delay_ns = if is_first {
+                    self.delay(one, now, first)
+                } else {
+                    0
                 };
                 self.charge_elsewhere(one, now, &elsewhere, delay_ns);
                 let node = &mut self.nodes[one as usize];
-                if is_first {
-                    node.delayed = Some((first, delay_ns));
-                }
-                node.behind = u128::from(delay_ns) * SCALE / u128::from(node.share.weight);
+                let delayed = node.delayed_by(first, delay_ns);
+                node.delayed = if is_first {
+                    Some(delayed)
+                } else {
+                    node.delayed
+                };
+                node.behind = delayed.tag_of(delay_ns);
             }
             let node = &mut self.nodes[one as usize];
             if core::mem::take(&mut node.idle_mark) > 0 {
@@ -239,7 +248,7 @@ impl Tags {
         self.shortened_at = now;
         for number in 0..self.nodes.len() as u32 {
             let node = self.node(number);
-            let Some((first, delay_ns)) = node.delayed.filter(|(_, ns)| *ns > 0) else {
+            let Some(delayed) = node.delayed.filter(|delayed| delayed.ns > 0) else {
                 continue;
             };
             // While clients still report, a delay varies by chance.
@@ -247,13 +256,16 @@ impl Tags {
             if node.state != NodeState::Active || !is_quiet {
                 continue;
             }
-            let shorter_ns = delay_ns.saturating_sub(self.delay(number, now, first));
+            let delay_ns = self.delay(number, now, delayed.first);
+            let shorter_ns = delayed.ns.saturating_sub(delay_ns);
             if shorter_ns > 0 {
                 self.detach(number);
                 let node = &mut self.nodes[number as usize];
-                node.delayed = Some((first, delay_ns - shorter_ns));
-                let shorter = u128::from(shorter_ns) * SCALE / u128::from(node.share.weight);
-                node.tag = node.tag.saturating_sub(shorter);
+                node.delayed = Some(Delayed {
+                    ns: delay_ns,
+                    ..delayed
+                });
+                node.tag = node.tag.saturating_sub(delayed.tag_of(shorter_ns));
                 self.place(number, now);
             }
         }
@@ -297,14 +309,6 @@ impl Tags {
         !self.by_reservation && self.reserved_ns < RESERVED_NS_MAX
     }
 
-    /// Whether an application may go on although `next` named another by weight: it has requests,
-    /// and no limit holds it back.
-    pub(crate) fn may_go_on(&self, number: u32) -> bool {
-        let node = self.node(number);
-        let is_active = node.state == NodeState::Active && node.is_group.is_none();
-        is_active && node.waiting > 0 && self.blocked_until(number).is_none()
-    }
-
     /// Chooses by weight at one of the levels, which take turns. Without turns, reservations inside
     /// a group that exceed the capacity would keep the group's tag high, and the group's other
     /// applications would wait behind it for ever.
@@ -330,6 +334,7 @@ impl Tags {
         } else if self.chosen == Some(number) {
             self.reserved_ns = 0;
         }
+        self.weigh_crowd();
         for one in self.both(number) {
             self.detach(one);
             let node = &self.nodes[one as usize];
@@ -340,7 +345,7 @@ impl Tags {
             // A delay moves the tag like device time that was given here.
             let delay_ns = next.map_or(0, |next| self.delay(one, now, next));
             let node = &mut self.nodes[one as usize];
-            node.delayed = next.map(|next| (next, delay_ns));
+            node.delayed = next.map(|next| node.delayed_by(next, delay_ns));
             node.peers.add(now, 0, service.device_ns);
             let device_ns = service.device_ns.saturating_add(delay_ns);
             self.charge_node(one, now, service, device_ns);

@@ -9,8 +9,8 @@
 //! and where a seek costs nothing there are no turns. Only requests that wait go on: nobody is
 //! waited for, and the device never idles for a turn.
 //!
-//! Where a latency target is promised, a turn is at most a part of it: whoever is promised
-//! little time would wait for others' turns.
+//! Where a latency target is promised, a turn ends as soon as somebody else with a target waits:
+//! he would wait for others' turns. Then all is served request by request.
 //!
 //! Tags are charged as ever, so who had a longer turn waits longer for the next, and shares stay
 //! what they were over more than a few turns.
@@ -19,7 +19,6 @@ use crate::cost::CostModel;
 use crate::hash_table::NONE;
 use crate::options::Options;
 use crate::policy_options::OptionSpec;
-use crate::share::Shares;
 use crate::types::{Direction, Request};
 
 pub(crate) const TURN_SEEKS: OptionSpec = OptionSpec::integer(
@@ -32,18 +31,11 @@ pub(crate) const TURN_SEEKS: OptionSpec = OptionSpec::integer(
      turn, as printed in the papers",
 );
 
-/// A turn is at most this part of the shortest latency target.
-const PARTS_OF_TARGET: u64 = 8;
-
 /// Whose turn it is.
 pub(crate) struct Turn {
     seeks: u64,
     seek_ns: u64,
-    /// What so many seeks take.
-    seeks_ns: u64,
-    /// No turn is longer, whatever seeks take.
-    longest_ns: u64,
-    /// The device time of a turn.
+    /// The device time of a turn: what so many seeks take.
     most_ns: u64,
     /// Number of the flow whose turn it is.
     owner: u32,
@@ -59,8 +51,6 @@ impl Turn {
         let mut turn = Turn {
             seeks: options.table.integer(&TURN_SEEKS),
             seek_ns: 0,
-            seeks_ns: 0,
-            longest_ns: u64::MAX,
             most_ns: 0,
             owner: NONE,
             left_ns: 0,
@@ -78,22 +68,9 @@ impl Turn {
             base_ns(false).saturating_sub(base_ns(true))
         };
         self.seek_ns = seek_ns(Direction::Read).max(seek_ns(Direction::Write));
-        self.seeks_ns = self.seek_ns.saturating_mul(self.seeks);
-        self.cost = *cost;
-        self.limit();
-    }
-
-    /// Sets the latency targets that turns must leave room for.
-    pub(crate) fn set_targets(&mut self, shares: &Shares) {
-        let targets = shares.all().filter_map(|share| share.latency);
-        let shortest_ns = targets.map(|latency| latency.ns).min();
-        self.longest_ns = shortest_ns.map_or(u64::MAX, |ns| ns / PARTS_OF_TARGET);
-        self.limit();
-    }
-
-    fn limit(&mut self) {
-        self.most_ns = self.seeks_ns.min(self.longest_ns);
+        self.most_ns = self.seek_ns.saturating_mul(self.seeks);
         self.left_ns = self.left_ns.min(self.most_ns);
+        self.cost = *cost;
     }
 
     /// The device time of a turn, beyond the last request of it.
@@ -130,7 +107,6 @@ impl Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::share::Latency;
 
     fn read(len: u64) -> Request {
         crate::test::read(1, 0, len)
@@ -163,16 +139,6 @@ mod tests {
         assert_eq!(turn.next(|flow| flow != 7, 3), 3);
         options.table.set("turn_seeks", 0);
         assert_eq!(served(&mut Turn::new(&options), 3, &read(1)), [0, 1, 2]);
-        // A target of 100 ms leaves 12.5 of the 63 ms.
-        let mut shares = Shares::default();
-        shares.others.share.latency = Some(Latency {
-            ns: 100_000_000,
-            percentile: 95,
-        });
-        turn.set_targets(&shares);
-        assert_eq!(turn.most_ns(), 12_500_000);
-        turn.set_targets(&Shares::default());
-        assert_eq!(turn.most_ns(), 63_200_000);
         let ideal = CostModel {
             read_random: options.cost.read_sequential,
             write_random: options.cost.write_sequential,

@@ -125,9 +125,9 @@ forwarders = { count = 1 }
 device = { model = "hdd-ncq", write_cache_bytes = 0, depth = 64 }
 figure = { metric = "target_kept_500ms", also = ["device_bandwidth"], promises = true }
 policy = [
-    { policy = "two-level", label = "all", feedback = "off", turn_seeks = 0 },
-    { policy = "two-level", label = "one", feedback = "off", turn_seeks = 0, depth = 1 },
-    { policy = "two-level", label = "four", feedback = "off", turn_seeks = 0, depth = 4 },
+    { policy = "two-level", label = "all", feedback = "off" },
+    { policy = "two-level", label = "one", feedback = "off", depth = 1 },
+    { policy = "two-level", label = "four", feedback = "off", depth = 4 },
 ]
 [[application]]
 workload = "ior"

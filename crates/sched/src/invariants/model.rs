@@ -3,7 +3,7 @@
 
 use super::Subject;
 use crate::types::{Direction, FileId, Input, Output, Rejected, Request, RequestId, Time};
-use crate::{AppId, Bound, OptionValue, Options, Scheduler};
+use crate::{AppId, AppShare, Bound, OptionValue, Options, Scheduler};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::format;
@@ -37,10 +37,23 @@ const SCALE: u128 = 1 << 16;
 struct Flows {
     by_queue: bool,
     weights: BTreeMap<u64, u64>,
+    /// Whether applications without a share of their own are one flow, [`CROWD`].
+    has_crowd: bool,
 }
 
+/// No application's id.
+const CROWD: u64 = u64::MAX;
+
 impl Flows {
-    fn new(options: &Options) -> Flows {
+    fn new(options: &Options, has_crowd: bool) -> Flows {
+        if has_crowd {
+            let weight = |(app, it): (&AppId, &AppShare)| (app.0, it.share.weight.into());
+            return Flows {
+                by_queue: false,
+                weights: options.shares.apps.iter().map(weight).collect(),
+                has_crowd,
+            };
+        }
         let by_queue = options.table.get("by") == Some(&"queue".into());
         let text = match options.table.get("weights") {
             Some(OptionValue::Text(text)) => text.as_str(),
@@ -57,12 +70,14 @@ impl Flows {
         Flows {
             by_queue,
             weights: weights.collect(),
+            has_crowd,
         }
     }
 
     fn of(&self, request: &Request) -> u64 {
         match self.by_queue {
             true => request.queue.into(),
+            false if self.has_crowd && !self.weights.contains_key(&request.app.0) => CROWD,
             false => request.app.0,
         }
     }
@@ -110,6 +125,23 @@ impl Model {
             running_max: 0,
             batch: Vec::new(),
             outputs: String::new(),
+        }
+    }
+
+    /// After a change of shares they count from now, and so does the order of arrival of those
+    /// who had another order before.
+    pub(super) fn forget_shares(&mut self, had_another: impl Fn(AppId) -> bool) {
+        self.served.clear();
+        let moved = |item: &&Item| {
+            let waits = item.ready.is_some() && item.batch.is_none();
+            waits && had_another(item.request.app)
+        };
+        let moved: Vec<RequestId> = (self.items.iter().filter(moved))
+            .map(|item| item.request.id)
+            .collect();
+        let mut in_order = moved.iter();
+        for id in self.ready.iter_mut().filter(|id| moved.contains(id)) {
+            *id = *in_order.next().expect("they are as many");
         }
     }
 
@@ -394,16 +426,34 @@ impl Model {
                 "bound: {id} waited for {} batches",
                 self.batches - ready.batches
             )),
-            Bound::Windows(most) => {
-                let window = |item: &Item| subject.inner().epoch(item.arrived);
-                let waiting = |other: &&Item| other.batch.is_none() && other.ready.is_some();
-                let passed = self.items.iter().filter(waiting);
-                match passed.map(window).min() {
-                    Some(oldest) if window(item) > oldest + most => {
-                        Err(format!("bound: {id} passed one of window {oldest}"))
-                    }
-                    _ => Ok(()),
+            Bound::Windows(most) => self.check_windows(item, most, subject.inner(), |_| true),
+            Bound::WeightedBesideWindows { windows, .. } => {
+                let flows = Flows::new(subject.inner().options(), true);
+                let is_crowd = |item: &Item| flows.of(&item.request) == CROWD;
+                match is_crowd(item) {
+                    true => self.check_windows(item, windows, subject.inner(), is_crowd),
+                    false => Ok(()),
                 }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Of those that are alike, none of a window so much earlier waits.
+    fn check_windows(
+        &self,
+        item: &Item,
+        most: u64,
+        inner: &Scheduler,
+        alike: impl Fn(&Item) -> bool,
+    ) -> Result<(), String> {
+        let window = |item: &Item| inner.epoch(item.arrived);
+        let waits = |other: &&Item| other.batch.is_none() && other.ready.is_some();
+        let passed = self.items.iter().filter(waits).filter(|other| alike(other));
+        match passed.map(window).min() {
+            Some(oldest) if window(item) > oldest + most => {
+                let id = item.request.id.0;
+                Err(format!("bound: {id} passed one of window {oldest}"))
             }
             _ => Ok(()),
         }
@@ -430,7 +480,10 @@ impl Model {
                     None => Ok(()),
                 }
             }
-            Bound::Weighted { turn_ns } => self.check_shares(batch, inner, turn_ns),
+            Bound::Weighted { turn_ns } => self.check_shares(batch, inner, turn_ns, false),
+            Bound::WeightedBesideWindows { turn_ns, .. } => {
+                self.check_shares(batch, inner, turn_ns, true)
+            }
             _ => Ok(()),
         }
     }
@@ -441,15 +494,31 @@ impl Model {
         batch: &[Request],
         inner: &Scheduler,
         turn_ns: u64,
+        has_crowd: bool,
     ) -> Result<(), String> {
-        let flows = Flows::new(inner.options());
+        let mut flows = Flows::new(inner.options(), has_crowd);
         let flow = flows.of(&batch[0]);
         let first = self.ready.iter().find(|&&id| {
             let item = self.items.iter().find(|item| item.request.id == id);
             item.is_some_and(|item| flows.of(&item.request) == flow)
         });
-        if !batch.iter().any(|request| Some(&request.id) == first) {
+        if flow != CROWD && !batch.iter().any(|request| Some(&request.id) == first) {
             return Err(format!("bound: {} passes its own", batch[0].id.0));
+        }
+        let shares = &inner.options().shares;
+        if !shares.groups.is_empty() || shares.all().any(|share| share.min.is_some()) {
+            // Not by weights alone.
+            return Ok(());
+        }
+        if has_crowd {
+            let waiting = self
+                .items
+                .iter()
+                .filter(|item| self.ready.contains(&item.request.id));
+            let crowd = waiting.filter(|item| flows.of(&item.request) == CROWD);
+            let apps: std::collections::BTreeSet<u64> =
+                crowd.map(|item| item.request.app.0).collect();
+            flows.weights.insert(CROWD, apps.len().max(1) as u64);
         }
         let model = inner.cost();
         let cost = |request: &Request| model.request_ns(request);

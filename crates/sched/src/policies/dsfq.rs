@@ -21,11 +21,11 @@ use super::edf;
 use crate::cost::CostModel;
 use crate::depth::Feedback;
 use crate::hash_table::NONE;
-use crate::merge::Merge;
+use crate::merge::{Beside, Merge};
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
-use crate::requests::{Index, List, Requests};
+use crate::requests::{Index, List, Requests, Stage};
 use crate::share::{Latency, Service, Shares};
 use crate::tags::{Next, ServiceDelta, THROTTLE_NS_MAX, Tags};
 use crate::turn::{TURN_SEEKS, Turn};
@@ -105,10 +105,13 @@ pub(super) struct Dsfq {
     merge: Merge,
     tags: Tags,
     turn: Turn,
+    urgent: Urgent,
     /// By number of an application: its requests in order of arrival.
     queues: Vec<List>,
     /// For `two-level`: the deadlines below the shares.
     below: Option<Below>,
+    /// For `auto`: the order of applications without a share of their own.
+    crowd: Option<Box<dyn Policy>>,
     now: Time,
     /// True while this policy adopts the requests of its predecessor, which has counted their
     /// reports already.
@@ -118,6 +121,33 @@ pub(super) struct Dsfq {
     running: Vec<(Time, u32)>,
     /// When a request last finished.
     finished_at: Time,
+}
+
+/// Under `two-level`, the applications that have a latency target of their own and requests
+/// waiting.
+#[derive(Default)]
+struct Urgent {
+    /// By number of an application, and how many there are.
+    applications: Vec<bool>,
+    count: u32,
+    /// False once other shares were set.
+    is_known: bool,
+}
+
+impl Urgent {
+    fn set(&mut self, number: u32, is_urgent: bool) {
+        if number as usize >= self.applications.len() {
+            self.applications.resize(number as usize + 1, false);
+        }
+        let was = core::mem::replace(&mut self.applications[number as usize], is_urgent);
+        self.count = self.count + u32::from(is_urgent) - u32::from(was);
+    }
+
+    /// Whether somebody other than this application is urgent.
+    fn is_other_than(&self, number: u32) -> bool {
+        let is_itself = self.applications.get(number as usize) == Some(&true);
+        self.count > u32::from(is_itself)
+    }
 }
 
 /// What only `two-level` has.
@@ -133,10 +163,6 @@ impl Dsfq {
     pub(super) fn new(options: &Options, below: Option<Below>) -> Dsfq {
         let table = &options.table;
         let credit_ns = table.integer(&CREDIT_MS) * 1_000_000;
-        let mut turn = Turn::new(options);
-        if below.is_some() {
-            turn.set_targets(&options.shares);
-        }
         Dsfq {
             sync: match table.text(&SYNC).as_str() {
                 "total" => Sync::Total,
@@ -151,14 +177,38 @@ impl Dsfq {
             cost: options.cost,
             merge: Merge::new(options),
             tags: Tags::new(&options.shares, credit_ns, below.is_some()),
-            turn,
+            turn: Turn::new(options),
+            urgent: Urgent::default(),
             queues: Vec::new(),
             below,
+            crowd: None,
             now: Time(0),
             adopts: false,
             running: Vec::new(),
             finished_at: Time(0),
         }
+    }
+
+    /// Shares for those who have one of their own, and beside them the crowd of all others in
+    /// `order`.
+    pub(super) fn beside(options: &Options, below: Option<Below>, order: Box<dyn Policy>) -> Dsfq {
+        let by_deadline = below.is_some();
+        let credit_ns = options.table.integer(&CREDIT_MS) * 1_000_000;
+        let mut dsfq = Dsfq::new(options, below);
+        dsfq.tags = Tags::beside_crowd(&options.shares, credit_ns, by_deadline);
+        dsfq.limit_batches(&options.cost);
+        dsfq.crowd = Some(order);
+        dsfq
+    }
+
+    fn limit_batches(&mut self, cost: &CostModel) {
+        let has_targets = self.below.is_some();
+        let beside = if has_targets {
+            Beside::Targets
+        } else {
+            Beside::Shares
+        };
+        self.merge.limit(cost, beside);
     }
 
     fn feedback(&mut self) -> Option<&mut Feedback> {
@@ -233,18 +283,115 @@ impl Dsfq {
         Some(self.first(requests, first))
     }
 
+    /// Removes a request from its application's queue.
+    fn unlink(&mut self, requests: &mut Requests, number: u32, index: Index) {
+        let queue = &mut self.queues[number as usize];
+        requests.unlink(queue, index);
+        if self.below.is_some() && requests.front(queue).is_none() {
+            self.urgent.set(number, false);
+        }
+    }
+
+    /// After other shares were set, finds anew who has requests waiting and a target.
+    fn know_urgent(&mut self, requests: &Requests) {
+        if core::mem::replace(&mut self.urgent.is_known, true) || self.below.is_none() {
+            return;
+        }
+        for (number, queue) in self.queues.iter().enumerate() {
+            let front = requests
+                .front(queue)
+                .map(|index| requests[index].request.app);
+            let target = front.and_then(|app| edf::own_target(self.tags.shares(), app));
+            self.urgent.set(number as u32, target.is_some());
+        }
+    }
+
+    /// Describes the first request of an application after one has left. For one of the crowd, who
+    /// has no queue of its own, the one that left stands for it.
+    fn next_after(&self, requests: &Requests, number: u32, left: Index) -> Option<Next> {
+        match self.tags.is_in_crowd(number) {
+            true => (self.tags.waiting_of(number) > 1).then(|| self.first(requests, left)),
+            false => self.next_of(requests, number),
+        }
+    }
+
+    /// Puts a request in its application's queue, or in the crowd.
+    fn put_in(&mut self, requests: &mut Requests, index: Index) {
+        let request = requests[index].request;
+        let number = self.tags.number(request.app);
+        if number as usize >= self.queues.len() {
+            self.queues.resize(number as usize + 1, List::new());
+        }
+        let first = self.first(requests, index);
+        let told = match self.adopts {
+            true => ServiceDelta::default(),
+            false => self.reported_by(&request),
+        };
+        self.tags.arrived(number, self.now, &told, first);
+        match &mut self.crowd {
+            Some(crowd) if self.tags.is_in_crowd(number) => crowd.arrived(requests, index),
+            _ => {
+                requests.push_back(&mut self.queues[number as usize], index);
+                self.merge.arrived(requests, number, index);
+            }
+        }
+        if self.below.is_some() {
+            let target = edf::own_target(self.tags.shares(), request.app);
+            self.urgent.set(number, target.is_some());
+        }
+    }
+
+    /// Takes a request out that does not run.
+    fn take_out(&mut self, requests: &mut Requests, index: Index) {
+        let number = self.tags.number(requests[index].request.app);
+        match &mut self.crowd {
+            Some(crowd) if self.tags.is_in_crowd(number) => crowd.cancelled(requests, index),
+            _ => {
+                self.unlink(requests, number, index);
+                self.merge.cancelled(requests, index);
+            }
+        }
+        let next = self.next_after(requests, number, index);
+        self.tags.cancelled(number, self.now, next);
+    }
+
+    /// The requests of those who enter or leave the crowd by these shares, in order of arrival.
+    fn movers(&self, requests: &Requests, shares: &Shares) -> Vec<Index> {
+        if self.crowd.is_none() || self.tags.keeps_crowd(shares) {
+            return Vec::new();
+        }
+        let mut waiting = requests.at_stage(Stage::Queued);
+        waiting.retain(|&index| self.tags.changes_crowd(requests[index].request.app, shares));
+        waiting
+    }
+
+    /// Takes the next batch of the crowd.
+    fn pick_of_crowd(&mut self, requests: &mut Requests, into: &mut Vec<Index>) -> Pick {
+        let crowd = self.crowd.as_mut().expect("the tags have one");
+        let pick = crowd.pick(requests, self.now, into);
+        for &index in into.iter() {
+            let number = self.tags.number(requests[index].request.app);
+            self.tags.chose_of_crowd(number);
+            self.run(requests, number, index, self.now);
+        }
+        pick
+    }
+
     /// Removes a request from its application's queue, and charges the application for it.
     fn run(&mut self, requests: &mut Requests, number: u32, index: Index, now: Time) {
-        requests.unlink(&mut self.queues[number as usize], index);
+        if !self.tags.is_in_crowd(number) {
+            self.unlink(requests, number, index);
+        }
         let service = self.service(&requests[index].request);
         if index as usize >= self.running.len() {
             self.running.resize(index as usize + 1, (now, NONE));
         }
         self.running[index as usize] = (now, number);
-        let next = self.next_of(requests, number);
+        let next = self.next_after(requests, number, index);
         self.tags.charge(number, now, &service, next);
+        let flow = self.tags.flow_of(number);
         self.turn
-            .runs(number, &requests[index].request, service.device_ns);
+            .runs(flow, &requests[index].request, service.device_ns);
         if self.report_ms > 0 {
             self.note_unreported(number, requests[index].request.app, &service);
         }
@@ -283,19 +430,7 @@ impl Policy for Dsfq {
         let entry = &requests[index];
         let (request, now) = (entry.request, entry.ready.max(self.now));
         self.now = now;
-        let number = self.tags.number(request.app);
-        if number as usize >= self.queues.len() {
-            self.queues.resize(number as usize + 1, List::new());
-        }
-        let first = self.first(requests, index);
-        let told = match self.adopts {
-            true => ServiceDelta::default(),
-            false => self.reported_by(&request),
-        };
-        self.tags.arrived(number, now, &told, first);
-        requests[index].tag = number;
-        requests.push_back(&mut self.queues[number as usize], index);
-        self.merge.arrived(requests, number, index);
+        self.put_in(requests, index);
         let target = self.target(&request);
         let work = self.below.as_ref().map(|below| below.work);
         if let (Some(feedback), Some(work)) = (self.feedback(), work) {
@@ -314,11 +449,20 @@ impl Policy for Dsfq {
             Ok(number) => number,
             Err(until) => return Pick::Anticipate(until),
         };
+        let first = self.tags.flow_of(first);
         // Reservations are due at times of their own, and nobody's turn.
         let number = match self.tags.is_by_weight() {
-            true => self.turn.next(|one| self.tags.may_go_on(one), first),
+            true => {
+                self.know_urgent(requests);
+                let (tags, urgent) = (&self.tags, &self.urgent);
+                let goes_on = |one| tags.may_go_on(one) && !urgent.is_other_than(one);
+                self.turn.next(goes_on, first)
+            }
             false => first,
         };
+        if self.tags.is_crowd(number) {
+            return self.pick_of_crowd(requests, into);
+        }
         let front = requests.front(&self.queues[number as usize]);
         let index = front.expect("an application without requests is not next");
         self.merge.take_one(requests, index, into, |_, _| {});
@@ -329,11 +473,7 @@ impl Policy for Dsfq {
     }
 
     fn cancelled(&mut self, requests: &mut Requests, index: Index) {
-        let number = requests[index].tag;
-        requests.unlink(&mut self.queues[number as usize], index);
-        let next = self.next_of(requests, number);
-        self.tags.cancelled(number, self.now, next);
-        self.merge.cancelled(requests, index);
+        self.take_out(requests, index);
         if let Some(feedback) = self.feedback() {
             feedback.cancelled(index);
         }
@@ -378,14 +518,37 @@ impl Policy for Dsfq {
     fn set_cost_model(&mut self, cost: &CostModel) {
         self.cost = *cost;
         self.turn.set_cost_model(cost);
+        if let Some(crowd) = &mut self.crowd {
+            crowd.set_cost_model(cost);
+            self.limit_batches(cost);
+        }
     }
 
-    fn shares(&mut self, shares: &Shares, now: Time) {
+    fn epoch(&self, now: Time) -> u64 {
+        self.crowd.as_ref().map_or(0, |crowd| crowd.epoch(now))
+    }
+
+    fn can_keep(&self, shares: &Shares) -> bool {
+        let has_targets = self.below.is_some();
+        let is_alike = has_targets == shares.have_targets() && !shares.promise_nothing();
+        self.crowd.is_none() || is_alike
+    }
+
+    fn shares(&mut self, shares: &Shares, requests: &mut Requests, now: Time) {
         self.now = now.max(self.now);
-        self.tags.set_shares(shares, self.now);
-        if self.below.is_some() {
-            self.turn.set_targets(shares);
+        let moved = self.movers(requests, shares);
+        for &index in &moved {
+            self.take_out(requests, index);
+            let number = self.tags.number(requests[index].request.app);
+            self.tags.take_back_delay(number);
         }
+        self.tags.set_shares(shares, self.now);
+        self.adopts = true;
+        for &index in &moved {
+            self.put_in(requests, index);
+        }
+        self.adopts = false;
+        self.urgent.is_known = false;
     }
 
     fn take_fair_state(&mut self) -> Option<Tags> {
@@ -411,8 +574,11 @@ impl Policy for Dsfq {
     }
 
     fn bound(&self) -> Bound {
-        Bound::Weighted {
-            turn_ns: self.turn.most_ns(),
+        let turn_ns = self.turn.most_ns();
+        let crowd = self.crowd.as_ref().filter(|_| self.tags.has_crowd());
+        match crowd.map(|crowd| crowd.bound()) {
+            Some(Bound::Windows(windows)) => Bound::WeightedBesideWindows { turn_ns, windows },
+            _ => Bound::Weighted { turn_ns },
         }
     }
 

@@ -19,7 +19,7 @@ use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{Index, Requests};
 use crate::share::{Latency, Shares};
-use crate::types::{Request, Time};
+use crate::types::{AppId, Request, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -158,11 +158,16 @@ impl Edf {
 
 /// The latency target of a request: of its application, or its group, or the default.
 pub(super) fn target(shares: &Shares, request: &Request, default: Latency) -> Latency {
-    let app = shares.of(request.app);
+    own_target(shares, request.app).unwrap_or(default)
+}
+
+/// The latency target of an application, or its group, if it has one.
+pub(super) fn own_target(shares: &Shares, app: AppId) -> Option<Latency> {
+    let app = shares.of(app);
     let group = app
         .group
         .and_then(|group| shares.groups[group as usize].latency);
-    app.share.latency.or(group).unwrap_or(default)
+    app.share.latency.or(group)
 }
 
 /// When a request should be done. What its client asks for counts, but not before now.
@@ -230,7 +235,7 @@ impl Policy for Edf {
         }
     }
 
-    fn shares(&mut self, shares: &Shares, _now: Time) {
+    fn shares(&mut self, shares: &Shares, _requests: &mut Requests, _now: Time) {
         // Requests that wait keep their deadlines.
         self.shares = shares.clone();
     }

@@ -23,13 +23,15 @@
 mod operations;
 mod paper_exact;
 
+use super::window::Ranking;
 use crate::cost::CostModel;
 use crate::epochs::{Epochs, ORDER, ROTATION_SEED, WINDOW_MS};
-use crate::merge::Merge;
+use crate::merge::{Beside, Merge};
 use crate::options::Options;
 use crate::policy::{Bound, Pick, Policy, PolicySpec};
 use crate::policy_options::{OptionKind, OptionSpec};
 use crate::requests::{Index, Requests};
+use crate::share::Shares;
 use crate::types::{Direction, Request, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -51,7 +53,7 @@ const PAPER_EXACT: OptionSpec = OptionSpec::new(
 );
 
 /// Of the slack of an operation.
-const SLACK_PERCENT: OptionSpec = OptionSpec::integer(
+pub(super) const SLACK_PERCENT: OptionSpec = OptionSpec::integer(
     "slack_percent",
     100,
     [0, 100],
@@ -63,11 +65,18 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
     options: &[ORDER, PAPER_EXACT, ROTATION_SEED, SLACK_PERCENT, WINDOW_MS],
     merges: false,
     keeps_shares: false,
-    make: |options| Ok(Box::new(Hio::new(options))),
+    make: |options| {
+        let paper_exact = options.table.truth(&PAPER_EXACT).then(PaperExact::new);
+        Ok(Box::new(Hio {
+            paper_exact,
+            ..Hio::new(options, Epochs::new(options))
+        }))
+    },
 };
 
-struct Hio {
-    epochs: Epochs,
+/// Operations in the order of a [`Ranking`], which is the base order; shuffles change it.
+pub(super) struct Hio<R> {
+    ranking: R,
     slack_percent: u64,
     paper_exact: Option<PaperExact>,
     merge: Merge,
@@ -81,15 +90,18 @@ struct Hio {
     looked: Vec<u32>,
 }
 
-impl Hio {
-    fn new(options: &Options) -> Hio {
-        let table = &options.table;
+impl<R: Ranking> Hio<R> {
+    pub(super) fn new(options: &Options, ranking: R) -> Hio<R> {
         let base = |sequential| options.cost.access(Direction::Read, sequential).base_ns;
+        let mut merge = Merge::new(options);
+        if R::MERGES_BY_COST {
+            merge.limit(&options.cost, Beside::Smaller);
+        }
         Hio {
-            epochs: Epochs::new(options),
-            slack_percent: table.integer(&SLACK_PERCENT),
-            paper_exact: table.truth(&PAPER_EXACT).then(PaperExact::new),
-            merge: Merge::new(options),
+            ranking,
+            slack_percent: options.table.integer(&SLACK_PERCENT),
+            paper_exact: None,
+            merge,
             cost: options.cost,
             alike_ns: (base(false).saturating_sub(base(true)) * SEEKS_ALIKE).max(1),
             operations: Operations::new(),
@@ -99,12 +111,12 @@ impl Hio {
     }
 
     fn key(&mut self, request: &Request, arrived: Time) -> Key {
-        let epoch = self.epochs.of(request, arrived);
+        let (epoch, rank, app) = self.ranking.key(request, arrived);
         let has_shuffles = request.shuffle_us.max(request.shuffle_max_us) > 0;
         Key {
             epoch,
-            rank: self.epochs.rank(request.app, epoch),
-            app: request.app.0,
+            rank,
+            app,
             stamp: if has_shuffles { request.stamp_ns } else { 0 },
         }
     }
@@ -138,7 +150,7 @@ impl Hio {
     }
 }
 
-impl Policy for Hio {
+impl<R: Ranking> Policy for Hio<R> {
     fn arrived(&mut self, requests: &mut Requests, index: Index) {
         let entry = &requests[index];
         let (request, arrived) = (entry.request, entry.arrived);
@@ -157,7 +169,7 @@ impl Policy for Hio {
         }
     }
 
-    fn pick(&mut self, requests: &mut Requests, _now: Time, into: &mut Vec<Index>) -> Pick {
+    fn pick(&mut self, requests: &mut Requests, now: Time, into: &mut Vec<Index>) -> Pick {
         let part = match &mut self.paper_exact {
             Some(paper_exact) => paper_exact.next(&self.operations),
             None => {
@@ -171,6 +183,10 @@ impl Policy for Hio {
             .take_one(requests, index, into, |requests, index| {
                 operations.remove(part, requests, index);
             });
+        if R::COUNTS {
+            let left = into.iter().map(|&index| &requests[index].request);
+            left.for_each(|request| self.ranking.left(request, now));
+        }
         let costs = into
             .iter()
             .map(|&index| self.cost.request_ns(&requests[index].request));
@@ -191,6 +207,10 @@ impl Policy for Hio {
         let rank = requests[index].request.shuffle_rank;
         self.operations.withdrawn(part, rank, cost_ns);
         self.merge.cancelled(requests, index);
+        if R::COUNTS {
+            let entry = &requests[index];
+            self.ranking.left(&entry.request, entry.arrived);
+        }
         self.operations.release_if_empty(part);
         if let Some(paper_exact) = &mut self.paper_exact {
             paper_exact.forget();
@@ -203,15 +223,22 @@ impl Policy for Hio {
 
     fn set_cost_model(&mut self, cost: &CostModel) {
         self.cost = *cost;
+        if R::MERGES_BY_COST {
+            self.merge.limit(cost, Beside::Smaller);
+        }
     }
 
     fn epoch(&self, now: Time) -> u64 {
-        self.epochs.at(now)
+        self.ranking.epochs().at(now)
+    }
+
+    fn can_keep(&self, shares: &Shares) -> bool {
+        !R::KEEPS_SHARES || shares.promise_nothing()
     }
 
     /// Only operations of one window are exchanged.
     fn bound(&self) -> Bound {
-        self.epochs.bound(0)
+        self.ranking.bound()
     }
 }
 

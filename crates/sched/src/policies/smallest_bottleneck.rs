@@ -44,11 +44,7 @@ impl Bottlenecks {
 
 impl Ranking for Bottlenecks {
     fn key(&mut self, request: &Request, arrived: Time) -> Key {
-        let bytes = match request.len {
-            // It changes the file as a whole, and moves no bytes.
-            u64::MAX => 0,
-            len => request.operation_bytes_max.max(len),
-        };
+        let bytes = bottleneck(request);
         let window = self.later.window(request, arrived, bytes);
         let rank = self.later.epochs().rank(request.app, window);
         (window, class(bytes), rank)
@@ -63,8 +59,17 @@ impl Ranking for Bottlenecks {
     }
 }
 
+/// The most bytes of a request's operation on one forwarder.
+pub(super) fn bottleneck(request: &Request) -> u64 {
+    match request.len {
+        // It changes the file as a whole, and moves no bytes.
+        u64::MAX => 0,
+        len => request.operation_bytes_max.max(len),
+    }
+}
+
 /// Four classes for each doubling.
-fn class(bytes: u64) -> u64 {
+pub(super) fn class(bytes: u64) -> u64 {
     match bytes.checked_ilog2() {
         Some(log @ 2..) => u64::from(log) * 4 + (bytes >> (log - 2)) % 4,
         _ => bytes,

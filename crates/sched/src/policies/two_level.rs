@@ -5,6 +5,7 @@
 
 use super::dsfq::{Below, CREDIT_MS, Dsfq, LOCAL_MIN_PERCENT, REPORT_MS, SYNC};
 use super::edf::{self, FEEDBACK, LATENCY_MS};
+use crate::options::Options;
 use crate::policy::PolicySpec;
 use crate::turn::TURN_SEEKS;
 use alloc::boxed::Box;
@@ -22,22 +23,24 @@ pub(super) const SPEC: PolicySpec = PolicySpec {
     ],
     merges: false,
     keeps_shares: true,
-    make: |options| {
-        let default = edf::default_latency(options);
-        let below = Below {
-            default,
-            feedback: edf::feedback(options, default),
-            work: options.cost,
-        };
-        Ok(Box::new(Dsfq::new(options, Some(below))))
-    },
+    make: |options| Ok(Box::new(Dsfq::new(options, Some(below(options))))),
 };
+
+/// Deadlines below the shares, by the options.
+pub(super) fn below(options: &Options) -> Below {
+    let default = edf::default_latency(options);
+    Below {
+        default,
+        feedback: edf::feedback(options, default),
+        work: options.cost,
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use crate::test::read;
     use crate::{
-        AppId, Input, Options, Output, PolicyOptions, Request, RequestId, Scheduler, Time,
+        AppId, Input, Latency, Options, Output, PolicyOptions, Request, RequestId, Scheduler, Time,
     };
     use std::collections::BinaryHeap;
     use std::vec::Vec;
@@ -99,5 +102,52 @@ mod tests {
                 assert_eq!(depth, channels, "{requests} requests");
             }
         }
+    }
+
+    #[test]
+    fn a_turn_ends_when_somebody_else_with_a_target_waits() {
+        let mut options = Options {
+            table: PolicyOptions::default().with("feedback", "off"),
+            ..Options::for_policy("two-level")
+        };
+        let mut scheduler = Scheduler::new(&options).expect("they are valid");
+        let (mut next, mut batch) = (0, Vec::new());
+        let mut arrive = |scheduler: &mut Scheduler, app: u64| {
+            next += 1;
+            let request = Request {
+                id: RequestId(next),
+                app: AppId(app),
+                ..read(app, next * 8192, 4096)
+            };
+            let arrived = scheduler.handle(Time(0), Input::Arrived(request));
+            arrived.expect("there is room");
+        };
+        let mut serve = |scheduler: &mut Scheduler| {
+            assert_eq!(scheduler.poll(Time(0), &mut batch), Output::Dispatch);
+            let ended = scheduler.handle(Time(0), Input::Finished(batch[0].id));
+            ended.expect("it ran");
+            batch[0].app.0
+        };
+        (0..40).for_each(|at| arrive(&mut scheduler, 1 + at % 2));
+        let served: Vec<u64> = (0..18).map(|_| serve(&mut scheduler)).collect();
+        assert_eq!(
+            served[..16],
+            [1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
+        );
+        // The third application has no target yet.
+        (0..9).for_each(|_| arrive(&mut scheduler, 3));
+        assert_eq!(serve(&mut scheduler), served[17]);
+        let latency = Some(Latency {
+            ns: 1_000_000_000,
+            percentile: 95,
+        });
+        let third = options.shares.apps.entry(AppId(3)).or_default();
+        third.share.latency = latency;
+        let set = scheduler.set_shares(Time(0), &options.shares);
+        set.expect("they are valid");
+        // The second one is the next by its share. The third one's own turn goes on beside those
+        // without a target.
+        let served: Vec<u64> = (0..4).map(|_| serve(&mut scheduler)).collect();
+        assert_eq!(served, [2, 3, 3, 3]);
     }
 }

@@ -56,6 +56,12 @@ pub(super) trait Ranking: Send {
     /// Whether it is told what leaves the queue.
     const COUNTS: bool = false;
 
+    /// Whether batches are only as long as the cost model says that they gain.
+    const MERGES_BY_COST: bool = false;
+
+    /// Whether shares are kept: where there are any, another policy has this order as a part.
+    const KEEPS_SHARES: bool = false;
+
     /// The key of a request that arrived then; the least goes first. Requests with one key share a
     /// queue.
     fn key(&mut self, request: &Request, arrived: Time) -> Key;

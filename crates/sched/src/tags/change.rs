@@ -1,7 +1,7 @@
 //! Changes of shares, and of the policy that uses the tags.
 
+use super::Tags;
 use super::node::{Node, NodeState, Reservation, level_of};
-use super::{SCALE, Tags};
 use crate::share::{AppShare, Share, Shares};
 use crate::types::Time;
 
@@ -9,6 +9,16 @@ impl Tags {
     /// Replaces the shares. An application whose share stays the same keeps its tags: shares change
     /// whenever applications come and go, and that must not reset the others.
     pub(crate) fn set_shares(&mut self, shares: &Shares, now: Time) {
+        match self.crowd {
+            Some(_) => {
+                self.crowd = Some(shares.groups.len() as u32);
+                self.follow(&shares.with_crowd(), now);
+            }
+            None => self.follow(shares, now),
+        }
+    }
+
+    fn follow(&mut self, shares: &Shares, now: Time) {
         let before = core::mem::replace(&mut self.shares, shares.clone());
         if (&before.groups, before.forwarders) != (&shares.groups, shares.forwarders) {
             return self.reset(now);
@@ -28,7 +38,12 @@ impl Tags {
     pub(crate) fn adopt(&mut self, mut known: Tags, now: Time) {
         known.remove_requests();
         (known.credit_ns, known.by_deadline) = (self.credit_ns, self.by_deadline);
-        known.set_shares(&self.shares, now);
+        let had_crowd = core::mem::replace(&mut known.crowd, self.crowd);
+        known.follow(&self.shares, now);
+        if had_crowd != self.crowd {
+            // A group's number may have been the crowd's, whose weight was not the group's.
+            known.reset(now);
+        }
         *self = known;
     }
 
@@ -37,9 +52,9 @@ impl Tags {
         for number in 0..self.nodes.len() as u32 {
             self.detach(number);
             let node = &mut self.nodes[number as usize];
-            let delay_ns = node.delayed.take().map_or(0, |(_, ns)| ns);
+            let delayed = node.delayed.take();
             if node.waiting > 0 {
-                let delay = u128::from(delay_ns) * SCALE / u128::from(node.share.weight);
+                let delay = delayed.map_or(0, |delayed| delayed.tag_of(delayed.ns));
                 node.tag = node.tag.saturating_sub(delay);
             }
             (node.waiting, node.behind) = (0, 0);
@@ -62,6 +77,10 @@ impl Tags {
         let (waiting, deadline) = (node.waiting, node.deadline);
         let ahead = node.tag.saturating_sub(self.levels[level_of(node)].now);
         let ahead = ahead * u128::from(node.share.weight) / u128::from(known.share.weight);
+        if let Some(delayed) = &mut self.nodes[number as usize].delayed {
+            // A delay is part of what it is ahead.
+            delayed.weight = known.share.weight;
+        }
         for one in self.both(number) {
             let node = &mut self.nodes[one as usize];
             if one != number {
@@ -137,5 +156,62 @@ impl Node {
             self.limit_at = self.limit_at.min(now.0);
         }
         (self.share, self.stayed, self.behind) = (share, false, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Next, ServiceDelta};
+    use super::*;
+    use crate::share::Service;
+    use crate::types::AppId;
+
+    const MS: u64 = 1_000_000;
+
+    fn weights(weight: u32) -> Shares {
+        let mut shares = Shares {
+            forwarders: 4,
+            ..Shares::default()
+        };
+        let own = shares.apps.entry(AppId(1)).or_default();
+        own.share.weight = weight;
+        shares
+    }
+
+    /// How far an application is behind, in device time, whose request was delayed and has waited
+    /// for long, after its weight was changed to the second one.
+    fn behind_ms(shares: [Shares; 2]) -> u128 {
+        let [before, after] = shares;
+        let mut tags = Tags::new(&before, 0, false);
+        let number = tags.number(AppId(1));
+        let first = Next {
+            cost_ns: 10 * MS,
+            delay_ns_max: 1000 * MS,
+            deadline: 0,
+        };
+        let told = ServiceDelta {
+            elsewhere: Service {
+                device_ns: 1000 * MS,
+                ..Service::default()
+            },
+            here_ns: 10 * MS,
+            away_ms: 100,
+        };
+        tags.arrived(number, Time(0), &told, first);
+        tags.set_shares(&after, Time(0));
+        // Its clients say nothing for so long that part of the delay is left.
+        tags.shorten_delays(Time(4000 * MS));
+        let node = tags.node(number);
+        node.tag * u128::from(node.share.weight) / super::super::SCALE / u128::from(MS)
+    }
+
+    #[test]
+    fn a_delay_is_taken_back_as_it_counts_after_a_change_of_weight() {
+        let same = behind_ms([weights(10), weights(10)]);
+        assert!(same > 10, "{same} ms: some of it is still there");
+        for other in [1, 100] {
+            let changed = behind_ms([weights(10), weights(other)]);
+            assert!(changed.abs_diff(same) <= 1, "{changed} and {same} ms");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The state of one application or group, and of the level at which it competes with others.
 
+use super::SCALE;
 use crate::flat_btree::FlatBTree;
 use crate::share::Share;
 use crate::types::{AppId, Time};
@@ -58,6 +59,22 @@ pub(super) enum NodeState {
     Throttled,
 }
 
+/// A first request, and the delay that is part of its node's tag.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delayed {
+    pub(super) first: Next,
+    pub(super) ns: u64,
+    /// The node's weight when the delay became part of the tag.
+    pub(super) weight: u32,
+}
+
+impl Delayed {
+    /// How far so much of the delay moved the tag.
+    pub(super) fn tag_of(self, ns: u64) -> u128 {
+        u128::from(ns) * SCALE / u128::from(self.weight)
+    }
+}
+
 /// The state of a node's reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reservation {
@@ -87,7 +104,7 @@ pub(super) struct Node {
     /// Whether it keeps its tag when it is placed again: it was active until it was detached.
     pub(super) stayed: bool,
     /// Its first request, and the delay that is part of the tag.
-    pub(super) delayed: Option<(Next, u64)>,
+    pub(super) delayed: Option<Delayed>,
     /// How far behind the virtual time it may start again: the service it got elsewhere meanwhile.
     pub(super) behind: u128,
     /// When its next request is due by its reservation, and when its limit allows that request.
@@ -128,6 +145,15 @@ pub(super) struct Level {
 }
 
 impl Node {
+    /// A delay of its first request, by its weight.
+    pub(super) fn delayed_by(&self, first: Next, ns: u64) -> Delayed {
+        Delayed {
+            first,
+            ns,
+            weight: self.share.weight,
+        }
+    }
+
     pub(super) fn new(app: AppId, group: Option<u32>, share: Share) -> Node {
         Node {
             app,
