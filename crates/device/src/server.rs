@@ -63,6 +63,8 @@ pub struct Server {
     ended: Vec<(u64, u64)>,
     busy_ns: u64,
     busy_since: u64,
+    /// Bytes that the device has read and written.
+    moved_bytes: u64,
 }
 
 impl Server {
@@ -88,6 +90,7 @@ impl Server {
             ended: Vec::new(),
             busy_ns: 0,
             busy_since: 0,
+            moved_bytes: 0,
         }
     }
 
@@ -123,6 +126,11 @@ impl Server {
             true => self.busy_ns,
             false => self.busy_ns + now_ns.saturating_sub(self.busy_since),
         }
+    }
+
+    /// Bytes that the device has read and written: not those of calls that the cache answered.
+    pub fn moved_bytes(&self) -> u64 {
+        self.moved_bytes
     }
 
     fn device_next_ns(&self) -> Option<u64> {
@@ -259,10 +267,12 @@ impl Server {
         }
         match purpose.expect("a call to the device ends once") {
             Purpose::Call(call, accesses) => {
+                self.moved_bytes += accesses.iter().map(|access| access.len).sum::<u64>();
                 accesses.iter().for_each(|access| self.pages.keep(access));
                 self.ends(now_ns, call);
             }
             Purpose::WriteBack(start, end) => {
+                self.moved_bytes += end - start;
                 self.pages.is_written(start, end);
                 self.writes_back = false;
             }

@@ -300,10 +300,7 @@ impl World {
                 forwarder,
                 life,
                 job,
-            } if self.lives(forwarder, life) => {
-                self.hosts[forwarder as usize].job_ends(now, job);
-                self.pump_host(forwarder);
-            }
+            } => self.job_ends(forwarder, life, job),
             Event::Sent(sending) if self.lives(sending.forwarder, sending.life) => {
                 let slot = sending.slot;
                 self.hosts[sending.forwarder as usize].tell(now, Input::Sent { slot });
@@ -332,10 +329,7 @@ impl World {
             } if self.lives(forwarder, life) => self.give_back(forwarder, seat),
             Event::Fault(number) => self.fault(number),
             // Of a process that is dead.
-            Event::JobEnds { .. }
-            | Event::Sent(_)
-            | Event::TakeSeat { .. }
-            | Event::GiveBack { .. } => {}
+            Event::Sent(_) | Event::TakeSeat { .. } | Event::GiveBack { .. } => {}
         }
     }
 
@@ -353,6 +347,15 @@ impl World {
         if self.lives(forwarder, life) {
             let now = self.now();
             self.hosts[forwarder as usize].closed(now, link);
+            self.pump_host(forwarder);
+        }
+    }
+
+    /// A job of a forwarder has ended, unless the process that began it is dead.
+    fn job_ends(&mut self, forwarder: u32, life: u32, job: JobId) {
+        if self.lives(forwarder, life) {
+            let now = self.now();
+            self.hosts[forwarder as usize].job_ends(now, job);
             self.pump_host(forwarder);
         }
     }

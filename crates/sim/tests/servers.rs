@@ -196,3 +196,44 @@ fn a_forwarder_that_dies_leaves_its_calls_at_the_servers() {
         assert!((15_240.0..16_500.0).contains(&moved), "{policy}: {moved}");
     }
 }
+
+/// What went to and from the servers' devices, in KiB.
+fn at_devices_kib(outcome: &Outcome, policy: usize) -> f64 {
+    let get = |metric| outcome.get(0, 0, policy, metric);
+    get(Metric::DeviceBandwidth) * get(Metric::Makespan) * 1000.0 / 1024.0
+}
+
+#[test]
+fn what_a_cache_absorbs_is_not_moved_by_a_device() {
+    let moved = |more: &str| {
+        let written = format!("\"4 KiB\", requests = 5, direction = \"write\"{more}");
+        let text = HEAD.replace("\"4 KiB\"", &written);
+        let cache = "servers = { count = 1, cache = \"10 MiB\"";
+        let text = text.replace("servers = { count = 1", cache);
+        let text = text.replace("also = [", "also = [\"device_bandwidth\", ");
+        let outcome = outcome_of(&text, 2);
+        [0, 1].map(|policy| at_devices_kib(&outcome, policy).round() as u64)
+    };
+    // All is done before the first is written back.
+    assert_eq!(moved(""), [0, 0]);
+    assert_eq!(moved(", fsync = true"), [20, 20]);
+}
+
+#[test]
+fn a_forwarder_that_dies_sends_no_more_pieces() {
+    let text = r#"
+title = "A large write of each of two forwarders, one of which dies"
+protocol = "closed loop"
+policy = [{ policy = "fifo" }]
+network = { preset = "gigabit-ethernet" }
+forwarders = { count = 2, stripe = "1 MiB" }
+servers = { count = 1, buffer = 4096, buffers = 1 }
+device = { model = "ideal" }
+application = [{ workload = "ior", request = "1 MiB", requests = 2, direction = "write" }]
+fault = [{ at = "40 ms", forwarder = 0, kind = "dead" }]
+figure = { metric = "makespan", also = ["device_bandwidth"] }
+"#;
+    let moved = at_devices_kib(&outcome_of(text, 1), 0);
+    // Both MiB, and of one of them what was written in 40 ms before: a piece takes 1 ms and more.
+    assert!((2048.0..2048.0 + 160.0).contains(&moved), "{moved}");
+}

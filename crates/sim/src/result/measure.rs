@@ -107,13 +107,14 @@ fn of_forwarders(result: &mut PointResult, outcome: &world::Outcome) {
     let bytes = outcome.totals.bytes();
     let calls: u64 = work.iter().map(|work| work.calls).sum();
     let requests: u64 = work.iter().map(|work| work.requests).sum();
-    let moved: u64 = work.iter().map(|work| work.bytes).sum();
+    let asked: u64 = work.iter().map(|work| work.bytes).sum();
     // Servers have the devices, where there are servers.
     let with_device = match outcome.servers.as_slice() {
         [] => work,
         servers => servers,
     };
     let busy: u64 = with_device.iter().map(|work| work.busy_ns).sum();
+    let moved: u64 = with_device.iter().map(|work| work.bytes).sum();
     let possible = makespan * with_device.len() as f64;
     let calls = calls as f64;
     result.set(Metric::Makespan, makespan / MS);
@@ -123,7 +124,7 @@ fn of_forwarders(result: &mut PointResult, outcome: &world::Outcome) {
     result.set(Metric::Utilisation, ratio(busy as f64 * 100.0, possible));
     result.set(Metric::BackEndCalls, calls);
     result.set(Metric::AggregationRequests, ratio(requests as f64, calls));
-    result.set(Metric::AggregationKib, ratio(moved as f64 / 1024.0, calls));
+    result.set(Metric::AggregationKib, ratio(asked as f64 / 1024.0, calls));
     result.set(Metric::Events, outcome.events as f64);
 }
 

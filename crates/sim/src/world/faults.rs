@@ -17,6 +17,9 @@ impl World {
             }
             FaultKind::Dead => {
                 self.hosts[index].die();
+                if let Some(servers) = &mut self.servers {
+                    servers.caller_dies(forwarder);
+                }
                 self.seats.died(index);
                 let noticed = self.now() + self.fabric.options.latency_ns;
                 for link in self.fabric.links_of(forwarder) {

@@ -69,6 +69,7 @@ struct OneServer {
     wakes_at: u64,
     work: Work,
     busy_before_ns: u64,
+    moved_before: u64,
 }
 
 /// All servers.
@@ -98,6 +99,7 @@ impl Servers {
                 wakes_at: u64::MAX,
                 work: Work::default(),
                 busy_before_ns: 0,
+                moved_before: 0,
             }
         };
         Servers {
@@ -116,17 +118,31 @@ impl Servers {
         for one in &mut self.all {
             one.work = Work::default();
             one.busy_before_ns = one.server.busy_ns(now);
+            one.moved_before = one.server.moved_bytes();
         }
     }
 
-    /// What each has done.
+    /// What each has done. Bytes are those of its device: its cache may have answered calls.
     pub(super) fn work(&self, now: u64) -> Vec<Work> {
         let all = self.all.iter();
         all.map(|one| Work {
             busy_ns: one.server.busy_ns(now) - one.busy_before_ns,
+            bytes: one.server.moved_bytes() - one.moved_before,
             ..one.work
         })
         .collect()
+    }
+
+    /// A forwarder's process dies: what it has not sent is not sent any more.
+    pub(super) fn caller_dies(&mut self, dead: u32) {
+        for transfer in self.transfers.values_mut() {
+            let is_its = |by| matches!(by, By::Forwarder { forwarder, .. } if forwarder == dead);
+            if is_its(transfer.by) {
+                let unsent: usize = transfer.shares.values().map(VecDeque::len).sum();
+                transfer.left -= unsent;
+                transfer.shares.clear();
+            }
+        }
     }
 
     /// The pieces of a call for each server.
@@ -282,7 +298,6 @@ impl World {
             Some(_) => {
                 one.work.calls += 1;
                 one.work.requests += piece.accesses.len() as u64;
-                one.work.bytes += bytes;
                 one.server.submit(now, id, &piece.accesses);
             }
         }
@@ -347,7 +362,6 @@ impl World {
     }
 
     fn transfer_ends(&mut self, id: u64) {
-        let now = self.now();
         let transfer = self
             .servers
             .as_mut()
@@ -358,12 +372,7 @@ impl World {
                 forwarder,
                 life,
                 job,
-            } if self.lives(forwarder, life) => {
-                self.hosts[forwarder as usize].job_ends(now, job);
-                self.pump_host(forwarder);
-            }
-            // Of a process that is dead.
-            By::Forwarder { .. } => {}
+            } => self.job_ends(forwarder, life, job),
         }
     }
 }
