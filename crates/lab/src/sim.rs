@@ -3,6 +3,7 @@
 pub mod record;
 mod replay;
 pub mod text;
+mod versus;
 
 use crate::findings::Findings;
 use serde_json::json;
@@ -16,6 +17,7 @@ use tidegate_cli::{err, errln, out, outln};
 use tidegate_sim::runner::Recorded;
 use tidegate_sim::scenario::{REPETITIONS_MAX, SEED_MAX, Scenario};
 use tidegate_sim::{library, runner};
+use versus::Versus;
 
 /// Run a scenario in virtual time and compare policies.
 ///
@@ -26,6 +28,7 @@ use tidegate_sim::{library, runner};
 ///   tidegate sim --list
 ///   tidegate sim song-2011-fig5
 ///   tidegate sim my-site.toml --repetitions 5 --json
+///   tidegate sim sizes-log-normal --policies fifo,window,dsfq
 ///   tidegate sim song-2011-fig5 --record traces/
 ///   tidegate sim --trace traces/ --policies fifo,window --device ssd-pcie
 ///   tidegate sim --trace climate.trace --trace render.trace --pace closed
@@ -38,6 +41,18 @@ pub struct Sim {
     /// List the scenarios that come with tidegate
     #[arg(long)]
     list: bool,
+    /// All scenarios that come with tidegate
+    #[arg(long, conflicts_with = "scenarios")]
+    all: bool,
+    /// Print one table, in Markdown, of how far this one of --policies is from the best of them at
+    /// each point of the scenarios
+    #[arg(
+        long,
+        value_name = "POLICY",
+        requires = "policies",
+        conflicts_with_all = ["json", "traces", "record"]
+    )]
+    versus: Option<String>,
     /// Print a scenario's text instead of running it, to begin one of your own
     #[arg(long)]
     show: bool,
@@ -90,7 +105,7 @@ impl Sim {
         if self.list {
             return self.print_list();
         }
-        if self.scenarios.is_empty() && !self.replay.is_wanted() {
+        if self.scenarios.is_empty() && !self.all && !self.replay.is_wanted() {
             return Err(Fail::usage(
                 "name a scenario (`tidegate sim --list` lists those that come with tidegate, a \
                  file's name ends with .toml), or a trace with --trace",
@@ -100,8 +115,16 @@ impl Sim {
             return self.print_texts();
         }
         let mut scenarios = Vec::new();
-        for name in &self.scenarios {
-            scenarios.push(find(name)?);
+        let all = library::SCENARIOS.iter().filter(|_| self.all);
+        let names = self.scenarios.iter().map(String::as_str);
+        for name in names.chain(all.map(|(name, _)| *name)) {
+            let mut scenario = find(name)?;
+            if !self.replay.policies.is_empty() {
+                scenario
+                    .compare(&self.replay.policies)
+                    .map_err(Fail::usage)?;
+            }
+            scenarios.push(scenario);
         }
         if self.replay.is_wanted() {
             let text = self.replay.scenario()?;
@@ -111,6 +134,7 @@ impl Sim {
         if let Some(folder) = &self.record {
             record::folder(folder)?;
         }
+        let mut versus = self.versus()?;
         let mut holds = true;
         for mut scenario in scenarios {
             scenario.repetitions = self.repetitions.unwrap_or(scenario.repetitions);
@@ -121,6 +145,10 @@ impl Sim {
                 errln!("{}: {}", scenario.name, effort.over(start.elapsed()));
             }
             holds &= findings.holds;
+            if let Some(versus) = &mut versus {
+                versus.add(&findings);
+                continue;
+            }
             let text = match self.json {
                 true => json_line(&findings)?,
                 false => text::page(&findings),
@@ -130,10 +158,48 @@ impl Sim {
                 break;
             }
         }
+        if let Some(versus) = versus {
+            out!("{}", versus.markdown(&self.command()));
+        }
         Ok(match self.check && !holds {
             true => ExitCode::FAILURE,
             false => ExitCode::SUCCESS,
         })
+    }
+
+    /// The table that is asked for, without rows.
+    fn versus(&self) -> Result<Option<Versus>, Fail> {
+        let Some(policy) = &self.versus else {
+            return Ok(None);
+        };
+        let policies = &self.replay.policies;
+        // The first one is what all are measured by.
+        if !policies.iter().skip(1).any(|other| other == policy) {
+            return Err(Fail::usage(format!(
+                "--versus {policy}: name it in --policies too, after the one that all are measured \
+                 by: --policies fifo,{policy}"
+            )));
+        }
+        Ok(Some(Versus::new(policy, policies)))
+    }
+
+    /// What makes the same table again.
+    fn command(&self) -> String {
+        let mut words = vec!["tidegate sim".to_string()];
+        words.extend(self.all.then(|| "--all".into()));
+        words.extend(self.scenarios.iter().cloned());
+        words.push(format!("--policies {}", self.replay.policies.join(",")));
+        words.extend(
+            self.versus
+                .iter()
+                .map(|policy| format!("--versus {policy}")),
+        );
+        words.extend(
+            self.repetitions
+                .map(|count| format!("--repetitions {count}")),
+        );
+        words.extend(self.seed.map(|seed| format!("--seed {seed}")));
+        words.join(" ")
     }
 
     fn print_list(&self) -> Result<ExitCode, Fail> {

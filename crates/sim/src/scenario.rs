@@ -338,6 +338,15 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// Takes these policies, with their defaults, instead of its own. The claims are about its own
+    /// policies, so they go.
+    pub fn compare(&mut self, policies: &[String]) -> Result<(), ScenarioError> {
+        let source = Source::parse("", "--policies")?;
+        self.policies = policies::named(&source, policies)?;
+        self.claims.clear();
+        check::labels(&source, &self.policies)
+    }
+
     /// The number of the policy with this label.
     pub(crate) fn policy(&self, label: &str) -> Option<usize> {
         self.policies.iter().position(|it| it.label == label)

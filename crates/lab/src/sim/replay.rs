@@ -14,9 +14,10 @@ pub struct Replay {
     /// Replay a trace, or those of a folder as one; may be repeated, for loads side by side
     #[arg(long = "trace", value_name = "FILE")]
     traces: Vec<PathBuf>,
-    /// With --trace: policies to compare, such as fifo,window; all otherwise
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "traces")]
-    policies: Vec<String>,
+    /// Policies to compare, such as fifo,window; otherwise those of the scenario, and all for
+    /// traces
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub policies: Vec<String>,
     /// With --trace: forwarders; as many as recorded otherwise, or 4
     #[arg(long, value_name = "N", requires = "traces")]
     forwarders: Option<u16>,

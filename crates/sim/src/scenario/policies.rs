@@ -56,10 +56,7 @@ pub(super) fn policies(
         let names: Vec<String> = names
             .try_into()
             .map_err(|e: toml::de::Error| source.wrong("policies", e.message()))?;
-        for name in names {
-            let options = Options::for_policy(&name);
-            policies.push(policy(source, "policies", name, options, &[])?);
-        }
+        policies.extend(named(source, &names)?);
     }
     for (number, entry) in tables(source, table, "policy")?.into_iter().enumerate() {
         let place = format!("policy[{number}]");
@@ -69,6 +66,20 @@ pub(super) fn policies(
         return Err(source.wrong("", "no policies: write policies = [\"fifo\", \"window\"]"));
     }
     Ok(policies)
+}
+
+/// The policies of these names, with their defaults.
+pub(super) fn named(source: &Source, names: &[String]) -> Result<Vec<Policy>, ScenarioError> {
+    let of = |name: &String| {
+        policy(
+            source,
+            "policies",
+            name.clone(),
+            Options::for_policy(name),
+            &[],
+        )
+    };
+    names.iter().map(of).collect()
 }
 
 fn read_policy(
