@@ -1,6 +1,6 @@
-// Open MPI files, and the descriptors behind them: those that are there after MPI_File_open and
-// were not before, and that a mount of ours says are its. That needs no knowledge of paths, works
-// with and without the short-cut, and is right for several opens of one file.
+// Open MPI files, and the descriptors behind them: those with the numbers that were free before
+// MPI_File_open, and that a mount of ours says are its. That works with and without the short-cut,
+// and is right for several opens of one file.
 #include "files.h"
 
 #include "application.h"
@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -23,6 +24,8 @@
 // MPICH has 2,048 communicators for all; the program shall have most of them.
 #define COMMUNICATORS_MAX 500
 #define LOOKS_MAX 4
+// Descriptors that are tried when a file was opened.
+#define NEW_MAX 16
 
 static struct file *buckets[BUCKETS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -42,7 +45,23 @@ struct file *files_find(MPI_File handle) {
     return file;
 }
 
-void files_look(struct descriptors *now) {
+void files_look(struct free_numbers *now) {
+    now->first = eventfd(0, EFD_CLOEXEC);
+    now->is_free = 0;
+    if (now->first < 0) return;
+    for (int i = 1; i < NEW_MAX; i++) {
+        if (fcntl(now->first + i, F_GETFD) < 0) now->is_free |= 1u << i;
+    }
+    close(now->first);
+    now->is_free |= 1;
+}
+
+// Descriptors that are open now: a bit for each number below 65536.
+struct descriptors {
+    unsigned char open[8192];
+};
+
+static void look(struct descriptors *now) {
     memset(now, 0, sizeof *now);
     DIR *folder = opendir("/proc/self/fd");
     if (folder == NULL) return;
@@ -56,14 +75,26 @@ void files_look(struct descriptors *now) {
     closedir(folder);
 }
 
+// Which file it is, as the kernel has it.
+struct place {
+    ino_t inode;
+    dev_t device;
+};
+
 int files_ask(int fd, struct tidegate_file *said) {
     if (ioctl(fd, TIDEGATE_FILE, said) != 0) return -1;
     return memcmp(said->magic, FILE_MAGIC, sizeof said->magic) == 0 ? 0 : -1;
 }
 
 // A regular file on a device without a number of its own, as FUSE's are; other files are not asked.
-static int may_be_ours(int fd, struct stat *found) {
-    return fstat(fd, found) == 0 && S_ISREG(found->st_mode) && major(found->st_dev) == 0;
+static int may_be_ours(int fd, struct place *found) {
+    struct statx said;
+    // What the kernel knows by itself, and does not change: no word to a mount.
+    int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+    if (statx(fd, "", flags, STATX_TYPE | STATX_INO, &said) != 0) return 0;
+    found->inode = said.stx_ino;
+    found->device = makedev(said.stx_dev_major, said.stx_dev_minor);
+    return S_ISREG(said.stx_mode) && said.stx_dev_major == 0;
 }
 
 // Makes the descriptor the file's, unless it is another's: one file may be open more than once.
@@ -81,7 +112,7 @@ static int claim(struct file *file, int fd) {
 }
 
 // Binds the file to a descriptor, if that is of a mount of ours.
-static void bind(struct file *file, int fd, const struct stat *found) {
+static void bind(struct file *file, int fd, const struct place *found) {
     struct tidegate_file said;
     if (!claim(file, fd)) return;
     if (files_ask(fd, &said) != 0) {
@@ -90,31 +121,45 @@ static void bind(struct file *file, int fd, const struct stat *found) {
     }
     file->clock_ahead_ns = (int64_t)said.clock_ahead_ns;
     file->app = said.app;
-    file->inode = found->st_ino;
-    file->device = found->st_dev;
+    file->inode = found->inode;
+    file->device = found->device;
 }
 
-static void find_descriptor(struct file *file, const struct descriptors *before) {
+static void try_descriptor(struct file *file, int fd, int is_new) {
+    struct place found;
+    if (!may_be_ours(fd, &found)) return;
+    // Another thread may have opened something else meanwhile.
+    int is_named = file->inode == 0 ? is_new
+                                    : found.inode == file->inode && found.device == file->device;
+    if (is_named) bind(file, fd, &found);
+}
+
+static void find_descriptor(struct file *file) {
     struct descriptors now;
-    files_look(&now);
+    look(&now);
     for (int fd = 0; fd < (int)sizeof now.open * 8 && file->fd < 0; fd++) {
         if (now.open[fd / 8] == 0) {
             fd |= 7;
             continue;
         }
-        int is_new = now.open[fd / 8] & ~(before != NULL ? before->open[fd / 8] : 0) & 1 << fd % 8;
-        struct stat found;
-        if (!is_new || !may_be_ours(fd, &found)) continue;
-        // Another thread may have opened something else meanwhile.
-        int is_named = file->inode == 0 ||
-                       (found.st_ino == file->inode && found.st_dev == file->device);
-        if (is_named) bind(file, fd, &found);
+        if (now.open[fd / 8] & 1 << fd % 8) try_descriptor(file, fd, 0);
     }
+}
+
+// The kernel gives the lowest number that is free. The MPI may have opened other files before this
+// one, and another thread too: then all descriptors are looked at, for a file that is known by name
+// and not on a disk.
+static void find_new_descriptor(struct file *file, const struct free_numbers *before) {
+    for (int i = 0; i < NEW_MAX && file->fd < 0; i++) {
+        if (before->is_free & 1u << i) try_descriptor(file, before->first + i, 1);
+    }
+    int may_be_elsewhere = file->inode != 0 && major(file->device) == 0;
+    if (file->fd < 0 && may_be_elsewhere) find_descriptor(file);
 }
 
 void files_look_again(struct file *file) {
     if (file->inode == 0 || file->looks++ >= LOOKS_MAX) return;
-    find_descriptor(file, NULL);
+    find_descriptor(file);
     if (file->fd >= 0) application_check(file->fd, file->app);
 }
 
@@ -192,7 +237,7 @@ static int separate(struct file *file, MPI_Comm comm) {
 }
 
 void files_opened(MPI_File handle, MPI_Comm comm, const char *path,
-                  const struct descriptors *before) {
+                  const struct free_numbers *before) {
     struct file *file = calloc(1, sizeof *file);
     struct file none = {0};
     struct file *it = file != NULL ? file : &none;
@@ -208,7 +253,7 @@ void files_opened(MPI_File handle, MPI_Comm comm, const char *path,
     strncpy(it->path, path, sizeof it->path - 1);
     if (file != NULL) {
         enter(file);
-        find_descriptor(file, before);
+        find_new_descriptor(file, before);
     }
     int bad = real_MPI_Comm_size(comm, &it->size) != MPI_SUCCESS ||
               real_MPI_Comm_rank(comm, &it->rank) != MPI_SUCCESS;

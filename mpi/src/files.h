@@ -26,15 +26,18 @@ struct file {
     char path[256];
 };
 
-// Descriptors that are open now.
-struct descriptors {
-    unsigned char open[8192]; // a bit for each number below 65536
+// The numbers that new descriptors get: a bit for each that is free of those from `first` on, which
+// is the lowest.
+struct free_numbers {
+    int first;
+    unsigned is_free;
 };
-void files_look(struct descriptors *now);
+void files_look(struct free_numbers *now);
 
-// After MPI_File_open has opened `path` on all ranks of `comm`. `before`: what was open before.
+// After MPI_File_open has opened `path` on all ranks of `comm`. `before`: what
+// `files_look` found before that.
 void files_opened(MPI_File handle, MPI_Comm comm, const char *path,
-                  const struct descriptors *before);
+                  const struct free_numbers *before);
 // The one of that handle, or NULL.
 struct file *files_find(MPI_File handle);
 // Before MPI_File_close.

@@ -80,7 +80,7 @@ BOTH(Finalize, (void), (), next)
 
 WRAP(File_open, (MPI_Comm comm, const char *path, int mode, MPI_Info info, MPI_File *file),
      (comm, path, mode, info, file)) {
-    struct descriptors before;
+    struct free_numbers before;
     files_look(&before);
     // A call that will fail anyway must fail in the MPI.
     MPI_Info aligned = comm == MPI_COMM_NULL ? info : align_info(comm, path, info);

@@ -127,6 +127,14 @@ def test_every_collective_call(site, mpi, way):
         assert matches(" [1-9][0-9]* predicted, [1-9][0-9]* requests with hints", said)
 
 
+def test_files_are_opened_without_a_look_at_all_descriptors(site, mpi):
+    name, log = f"found.{mpi.name}", site.bin / f"found.{mpi.name}.strace"
+    said = site.right(name, "--verbose", "--", *mpi.ranks(1), "strace", "-f", "-qq", "-e", "trace=openat", "-o", log,
+                      site.bin / f"collectives.{mpi.name}", site.mount / name)
+    assert matches(" [1-9][0-9]* requests with hints", said)
+    assert log.read_text().count('"/proc/self/fd"') == 0
+
+
 def test_two_aggregators(site, mpi):
     name = f"two.{mpi.name}"
     site.right(name, "--", *mpi.ranks(2), site.bin / f"collectives.{mpi.name}", site.mount / name, 2,
