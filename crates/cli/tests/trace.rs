@@ -80,7 +80,7 @@ fn work(run: &Path) {
     let file = client.create(&context, root, b"file", 0o644, true);
     let file = file.expect("a new name").handle;
     for at in 0..64u64 {
-        let bytes = vec![at as u8; 65_536].into();
+        let bytes = vec![at as u8; 65_536];
         assert_eq!(client.write(&context, file, at * 65_536, bytes), Ok(65_536));
     }
     for at in 0..64u64 {

@@ -18,8 +18,8 @@ pub use crate::options::{ConnectError, Options};
 
 use crate::core::Application;
 use crate::driver::Host;
+use crate::payload::Payload;
 use crate::wire::{Attr, Handle, Keep, Op, Outcome, SetAttr, Statfs};
-use bytes::Bytes;
 use std::sync::Arc;
 
 /// One client of a set of forwarders. Its methods block the calling thread, and end at the latest
@@ -92,12 +92,17 @@ impl Client {
     /// Makes any call of the protocol. The client splits it into requests, routes them, and sends
     /// them again where needed. All methods below use it. Operations on sessions and opens are
     /// refused with EINVAL.
-    pub fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
+    pub fn call(
+        &self,
+        ctx: &Context,
+        op: Op,
+        payload: impl Into<Payload>,
+    ) -> Result<Answer, Errno> {
         if matches!(op, Op::Open { .. } | Op::Close { .. }) {
             // Their numbers are chosen here.
             return Err(Errno::INVAL);
         }
-        self.host.call(ctx, op, payload)
+        self.host.call(ctx, op, payload.into())
     }
 
     /// Like [`Client::call`], and returns how long after the start of the call each forwarder
@@ -107,9 +112,9 @@ impl Client {
         &self,
         ctx: &Context,
         op: Op,
-        payload: Bytes,
+        payload: impl Into<Payload>,
     ) -> Result<(Answer, Vec<(usize, u64)>), Errno> {
-        self.host.call_served(ctx, op, payload)
+        self.host.call_served(ctx, op, payload.into())
     }
 
     /// State of forwarder `index` as JSON text.
@@ -206,7 +211,7 @@ impl Client {
 
     /// Size and free space of the file system.
     pub fn statfs(&self, ctx: &Context) -> Result<Statfs, Errno> {
-        match self.call(ctx, Op::Statfs, Bytes::new())?.outcome {
+        match self.call(ctx, Op::Statfs, Payload::new())?.outcome {
             Outcome::Statfs(statfs) => Ok(statfs),
             _ => Err(Errno::IO),
         }
@@ -254,18 +259,18 @@ impl Client {
 /// Calls by what they yield. A forwarder that answers with another kind of outcome is broken: EIO.
 impl Client {
     fn call_done(&self, ctx: &Context, op: Op) -> Result<(), Errno> {
-        self.call(ctx, op, Bytes::new()).map(|_| ())
+        self.call(ctx, op, Payload::new()).map(|_| ())
     }
 
     fn call_attr(&self, ctx: &Context, op: Op) -> Result<Attr, Errno> {
-        match self.call(ctx, op, Bytes::new())?.outcome {
+        match self.call(ctx, op, Payload::new())?.outcome {
             Outcome::Attr(attr) => Ok(attr),
             _ => Err(Errno::IO),
         }
     }
 
     fn call_text(&self, ctx: &Context, op: Op) -> Result<Vec<u8>, Errno> {
-        match self.call(ctx, op, Bytes::new())?.outcome {
+        match self.call(ctx, op, Payload::new())?.outcome {
             Outcome::Text(text) => Ok(text.into_vec()),
             _ => Err(Errno::IO),
         }

@@ -7,10 +7,10 @@
 //! their [`waiter`] until the leader has taken in their reply or makes one of them the leader.
 //! Meanwhile each thread holds a [`SignalGuard`], which lets signals in only where it sleeps.
 
-mod arena;
 mod connection;
 mod context;
 mod leader;
+mod reply_memory;
 mod shared;
 mod sockets;
 mod start;
@@ -18,12 +18,12 @@ mod tickets;
 mod waiter;
 
 use crate::application::app_id;
+use crate::arena::Piece;
 use crate::core::{Answer, Application, Call, CallId, Errno, Input, Operation, Served};
 use crate::options::Options;
+use crate::payload::Payload;
 use crate::signals::{SignalGuard, Uncancelled};
-use crate::wire::{Attr, Extent, Handle, LockFamily, Op};
-pub(crate) use arena::Piece;
-use bytes::Bytes;
+use crate::wire::{Attr, Extent, Handle, LockFamily, Op, Outcome};
 use context::Attached;
 pub use context::{CancelToken, Context};
 use leader::LeaderFollower;
@@ -39,7 +39,7 @@ use waiter::{Permit, Waiter, Woken};
 /// A call to forwarders.
 pub(crate) struct CallSpec {
     op: Op,
-    payload: Bytes,
+    payload: Payload,
     /// The forwarder to ask, for calls to one forwarder.
     forwarder: usize,
     operation: Option<Operation>,
@@ -47,7 +47,7 @@ pub(crate) struct CallSpec {
 
 impl CallSpec {
     /// A call that is an operation of its own.
-    pub(crate) fn new(op: Op, payload: Bytes) -> CallSpec {
+    pub(crate) fn new(op: Op, payload: Payload) -> CallSpec {
         CallSpec {
             op,
             payload,
@@ -57,7 +57,7 @@ impl CallSpec {
     }
 
     /// A call that is a part of an operation.
-    pub(crate) fn part(op: Op, payload: Bytes, operation: Operation) -> CallSpec {
+    pub(crate) fn part(op: Op, payload: Payload, operation: Operation) -> CallSpec {
         CallSpec {
             operation: Some(operation),
             ..CallSpec::new(op, payload)
@@ -98,34 +98,35 @@ impl Host {
         self.state().map_or(0, |state| state.core.payload_max())
     }
 
-    /// Whether forwarders on this node read and write payload in place.
+    /// Whether there are forwarders that read and write payload in place.
     pub(crate) fn shares_memory(&self) -> bool {
-        self.shared.shares_arena
+        self.shared.accepted_arena().is_some()
     }
 
-    /// Memory for a write's bytes that forwarders on this node read in place, if there is any left.
+    /// Memory for a write's bytes, if there is any left: where forwarders read them in place, or,
+    /// if none does, memory of this process alone.
     pub(crate) fn room(&self, len: usize) -> Option<Piece> {
-        self.shared.arena.as_ref()?.take(len)
+        let own = || self.shared.reply_memory.arena();
+        self.shared.accepted_arena().or_else(own)?.take(len)
     }
 
     /// The bytes of a write, moved to where forwarders read them in place if they can.
-    fn placed(&self, payload: Bytes) -> Bytes {
-        let arena = self.shared.arena.as_ref();
-        let Some(arena) = arena.filter(|_| self.shared.shares_arena) else {
+    fn placed(&self, payload: Payload) -> Payload {
+        let arena = self.shared.accepted_arena();
+        // They may lie in another client's memory, which the forwarders of this one have not got.
+        let Some(arena) = arena.filter(|arena| payload.place_in(arena).is_none()) else {
             return payload;
         };
-        if arena.place_of(&payload).is_some() {
-            return payload;
-        }
-        let Some(mut piece) = arena.take(payload.len()) else {
+        let len = payload.len();
+        let Some(mut piece) = arena.take(len) else {
             return payload;
         };
-        piece.bytes_mut().copy_from_slice(&payload);
-        piece.into_bytes(payload.len()).unwrap_or(payload)
+        piece.raw_room().put_raw(0, payload.raw());
+        Payload::of_piece(piece, len).unwrap_or(payload)
     }
 
     /// Makes a call and waits for its end.
-    pub(crate) fn call(&self, ctx: &Context, op: Op, payload: Bytes) -> Result<Answer, Errno> {
+    pub(crate) fn call(&self, ctx: &Context, op: Op, payload: Payload) -> Result<Answer, Errno> {
         let guard = SignalGuard::begin();
         self.call_guarded(&guard, &Arc::default(), ctx, CallSpec::new(op, payload))
     }
@@ -136,7 +137,7 @@ impl Host {
         &self,
         ctx: &Context,
         op: Op,
-        payload: Bytes,
+        payload: Payload,
     ) -> Result<(Answer, Vec<(usize, u64)>), Errno> {
         let guard = SignalGuard::begin();
         self.state()?.core.note_served();
@@ -158,7 +159,7 @@ impl Host {
         let guard = SignalGuard::begin();
         let spec = CallSpec {
             forwarder: index,
-            ..CallSpec::new(op, Bytes::new())
+            ..CallSpec::new(op, Payload::new())
         };
         self.call_guarded(&guard, &Arc::default(), &Context::default(), spec)
     }
@@ -191,14 +192,14 @@ impl Host {
         layout.map(|layout| layout.stripe)
     }
 
-    /// Opens a file under a new number.
+    /// Opens a file under a new number; returns that, and the file's attributes.
     pub(crate) fn open(
         &self,
         ctx: &Context,
         handle: Handle,
         read: bool,
         write: bool,
-    ) -> Result<u64, Errno> {
+    ) -> Result<(u64, Attr), Errno> {
         let open = self.open_next.fetch_add(1, Ordering::Relaxed);
         let opened = self.call(
             ctx,
@@ -208,13 +209,17 @@ impl Host {
                 read,
                 write,
             },
-            Bytes::new(),
+            Payload::new(),
         );
-        if opened.is_err() {
+        let attr = opened.and_then(|answer| match answer.outcome {
+            Outcome::Attr(attr) => Ok(attr),
+            _ => Err(Errno::IO),
+        });
+        if attr.is_err() {
             // The forwarder may have opened the file all the same.
             self.close(handle, open);
         }
-        opened.map(|_| open)
+        attr.map(|attr| (open, attr))
     }
 
     /// Closes a file in the background.
@@ -347,7 +352,7 @@ impl Host {
             op,
             caller: None,
             app: self.app,
-            payload: Bytes::new(),
+            payload: Payload::new(),
             // Without a deadline: the forwarder keeps the open or lock until this request arrives.
             deadline_ns: None,
             forwarder: 0,

@@ -7,11 +7,12 @@
 mod coalesce;
 
 use crate::api::{Client, Context, Data, Errno, OpenFile};
+use crate::payload::Payload;
 use crate::wire::{Attr, Extent, Extents, Handle, Name, SetAttr};
-use bytes::Bytes;
 use coalesce::Coalescer;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use tidegate_net::{RawBytes, RawRoom};
 
 /// Largest number of symbolic links that one walk follows, as in Linux.
 const LINKS_MAX: u32 = 40;
@@ -233,7 +234,9 @@ impl File {
     /// Returns the number of bytes; fewer than `into` holds only at the end of the file.
     pub fn pread_into(&self, ctx: &Context, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
         let len = into.len();
-        let take = |at: usize, bytes: &[u8]| into[at..at + bytes.len()].copy_from_slice(bytes);
+        let take = |at: usize, bytes: RawBytes<'_>| {
+            bytes.copy_to(&mut into[at..]);
+        };
         self.pread_parts(ctx, offset, len, take)
     }
 
@@ -243,7 +246,7 @@ impl File {
         ctx: &Context,
         offset: u64,
         len: usize,
-        take: impl FnMut(usize, &[u8]),
+        take: impl FnMut(usize, RawBytes<'_>),
     ) -> Result<usize, Errno> {
         self.flush(ctx)?;
         self.client()
@@ -253,10 +256,10 @@ impl File {
     /// Writes from the caller's memory: the client copies some parts while others are on their way.
     /// Otherwise like [`pwrite`](File::pwrite).
     pub fn pwrite_from(&self, ctx: &Context, offset: u64, from: &[u8]) -> Result<usize, Errno> {
-        let fill = |at: usize, to: &mut [u8]| to.copy_from_slice(&from[at..at + to.len()]);
+        let fill = |at: usize, mut to: RawRoom<'_>| to.put(0, &from[at..at + to.len()]);
         match &self.coalescer {
             Some(coalescer) if !from.is_empty() => {
-                coalescer.write(ctx, offset, Bytes::copy_from_slice(from))
+                coalescer.write(ctx, offset, from.to_vec().into())
             }
             _ => self
                 .client()
@@ -266,7 +269,13 @@ impl File {
 
     /// Writes all bytes. With [`Options::coalesce_bytes`](crate::Options::coalesce_bytes) the
     /// client may hold them back and send them with the writes that follow.
-    pub fn pwrite(&self, ctx: &Context, offset: u64, bytes: Bytes) -> Result<usize, Errno> {
+    pub fn pwrite(
+        &self,
+        ctx: &Context,
+        offset: u64,
+        bytes: impl Into<Payload>,
+    ) -> Result<usize, Errno> {
+        let bytes = bytes.into();
         match &self.coalescer {
             Some(coalescer) if !bytes.is_empty() => coalescer.write(ctx, offset, bytes),
             _ => self.client().write(ctx, self.handle(), offset, bytes),
@@ -284,7 +293,7 @@ impl File {
         &self,
         ctx: &Context,
         extents: Extents,
-        bytes: Bytes,
+        bytes: impl Into<Payload>,
     ) -> Result<usize, Errno> {
         self.flush(ctx)?;
         self.client().write_list(ctx, self.handle(), extents, bytes)
@@ -292,7 +301,7 @@ impl File {
 
     /// Appends in one piece, at most [`Client::payload_max`] bytes; returns where, and how many
     /// bytes: a back end without space for all may have taken the first of them.
-    pub fn append(&self, ctx: &Context, bytes: Bytes) -> Result<Extent, Errno> {
+    pub fn append(&self, ctx: &Context, bytes: impl Into<Payload>) -> Result<Extent, Errno> {
         self.flush(ctx)?;
         self.client().append(ctx, self.handle(), bytes)
     }

@@ -9,6 +9,7 @@
 
 pub mod api;
 mod application;
+mod arena;
 pub mod capi;
 pub mod collective;
 pub mod core;
@@ -19,6 +20,7 @@ pub mod list;
 mod munge;
 pub mod opened;
 mod options;
+mod payload;
 pub mod shortcut;
 mod signals;
 mod ticket;
@@ -36,6 +38,7 @@ pub use collective::Collective;
 pub use fuse_mounts::{FuseMount, fuse_mounts, fuse_mounts_in};
 pub use munge::Munge;
 pub use options::EmbeddedOptions;
+pub use payload::Payload;
 pub use ticket::ticket_in;
-pub use tidegate_net::Encryption;
+pub use tidegate_net::{Encryption, RawBytes, RawRoom};
 pub use tidegate_wire as wire;

@@ -319,7 +319,7 @@ impl Checked {
                 (false, _) => None,
             }
         };
-        let free = (0u16..)
+        let free = (0..=u16::MAX)
             .zip(&self.places)
             .filter(|(_, place)| place.is_none());
         free.map(|(index, _)| {

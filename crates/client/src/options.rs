@@ -62,10 +62,11 @@ pub struct Options {
     /// Largest number of bytes that all calls together may have in flight. Further calls wait.
     /// Default 64 MiB.
     pub in_flight_bytes_max: u64,
-    /// Bytes of memory that the client shares with forwarders on this node (Unix sockets) for
-    /// payload. The system allots its pages when they are first used. 0: payload goes through the
-    /// sockets, and each connection keeps the memory of up to 8 long replies for the next ones.
-    /// Default 64 MiB.
+    /// Bytes of memory that the client shares with forwarders on this node (Unix sockets) or
+    /// through libfabric, for payload. For payload through sockets it has as many bytes again,
+    /// which it shares with nobody. The system allots pages when they are first used. 0: the client
+    /// shares nothing, and keeps at most 16 MiB of replies' memory for the next ones. Default
+    /// 64 MiB.
     pub shared_memory_bytes: u64,
     /// The client holds back small consecutive writes of one open [`File`](crate::fs::File), up to
     /// this number of bytes, at most 16 MiB, and sends them together. It sends them before it does

@@ -15,8 +15,10 @@ mod greeting;
 mod link;
 mod memory;
 mod provider;
+mod raw_bytes;
 
 pub use domain::{Domain, Error, Registration, load};
 pub use greeting::greeting_in;
 pub use link::{Link, Local, Remote, Wait};
 pub use provider::Provider;
+pub use raw_bytes::{RawBytes, RawRoom};

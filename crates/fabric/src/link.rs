@@ -13,9 +13,10 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use crate::RawBytes;
 use crate::domain::{Domain, Error, Registration};
 use state::State;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -105,7 +106,7 @@ impl Link {
     }
 
     /// Takes bytes to be sent, as many as there is room for; else `WouldBlock`.
-    pub fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub fn write(&self, pieces: &[RawBytes<'_>]) -> io::Result<usize> {
         let mut state = self.state();
         // Where there is room, what has come is left to whoever waits for it. Memory of a peer that
         // is gone is not to be written to.

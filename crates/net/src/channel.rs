@@ -15,6 +15,7 @@ mod cipher;
 mod receiving;
 mod sending;
 
+use crate::RawBytes;
 use crate::spare::{self, Spare};
 use cipher::Cipher;
 use receiving::Receiving;
@@ -103,7 +104,7 @@ impl Channel {
     /// caller tries again with the same bytes, which are not looked at a second time.
     pub fn send(
         &self,
-        pieces: &[IoSlice<'_>],
+        pieces: &[RawBytes<'_>],
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         lock(&self.sending).send(pieces, write)

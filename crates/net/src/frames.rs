@@ -7,11 +7,12 @@
 //! knows how far its first frame is sent. It lists the bytes that one vectored write sends next,
 //! and gives back each frame that is out.
 
+use crate::RawBytes;
 use crate::handshake::{Greeting, Greets, greeting};
 use crate::spare::{self, Spare};
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::iter;
 use tidegate_wire::frame::{FrameError, HEADER_LEN, Header, decode_header};
 
@@ -345,21 +346,24 @@ impl<P> Outbox<P> {
     pub fn gather<'a, I>(
         &'a self,
         payloads: impl Iterator<Item = I>,
-        into: &mut [IoSlice<'a>],
+        into: &mut [RawBytes<'a>],
     ) -> usize
     where
-        I: IntoIterator<Item = &'a [u8]>,
+        I: IntoIterator<Item = RawBytes<'a>>,
     {
         let mut skip = self.sent;
         let frames = self.frames.iter().zip(payloads);
-        let pieces = frames.flat_map(|(frame, payload)| iter::once(&frame.head[..]).chain(payload));
+        let pieces = frames.flat_map(|(frame, payload)| {
+            let head = RawBytes::from(&frame.head[..]);
+            iter::once(head).chain(payload)
+        });
         let rest = pieces.filter_map(|piece| {
-            let skipped = skip.min(piece.len());
-            skip -= skipped;
-            Some(&piece[skipped..]).filter(|rest| !rest.is_empty())
+            let (skipped, rest) = piece.split(skip);
+            skip -= skipped.len();
+            Some(rest).filter(|rest| !rest.is_empty())
         });
         let filled = into.iter_mut().zip(rest);
-        filled.map(|(to, piece)| *to = IoSlice::new(piece)).count()
+        filled.map(|(to, piece)| *to = piece).count()
     }
 
     /// Counts `count` more bytes as sent. Gives `out` the emptied head buffer and the payload of
@@ -553,8 +557,10 @@ mod tests {
             }
             let (mut sent, mut out) = (Vec::new(), 0);
             while !outbox.is_empty() {
-                let mut pieces = [IoSlice::new(&[]); 5];
-                let payloads = outbox.payloads().map(|it| it.iter().map(Vec::as_slice));
+                let mut pieces = [RawBytes::default(); 5];
+                let payloads = outbox
+                    .payloads()
+                    .map(|it| it.iter().map(|it| RawBytes::from(&it[..])));
                 let count = outbox.gather(payloads, &mut pieces);
                 let all: Vec<u8> = pieces[..count].iter().flat_map(|it| it.to_vec()).collect();
                 assert!(!all.is_empty());

@@ -38,3 +38,4 @@ pub use peer::Credentials;
 pub use poller::{Poller, Spin};
 pub use secret::{Secret, SecretError, SiteId, SiteSecret, random_text, read_private};
 pub use stream::{Beside, Stream};
+pub use tidegate_fabric::{RawBytes, RawRoom};

@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
-use tidegate_fabric::{Domain, Link, Provider};
+use tidegate_fabric::{Domain, Link, Provider, RawBytes};
 
 /// Reports readiness in both directions.
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
@@ -156,13 +156,13 @@ impl Stream {
     /// same bytes.
     pub fn send(
         &self,
-        pieces: &[IoSlice<'_>],
+        pieces: &[RawBytes<'_>],
         more: bool,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<usize> {
         match self.channel.get() {
             Some(channel) => {
-                let write = |records: &[u8]| self.send_plain(&[IoSlice::new(records)], more, None);
+                let write = |records: &[u8]| self.send_plain(&[records.into()], more, None);
                 channel.send(pieces, write)
             }
             None => self.send_plain(pieces, more, descriptor),
@@ -174,12 +174,16 @@ impl Stream {
     pub fn send_in_place(&self, piece: &mut [u8]) -> io::Result<usize> {
         let channel = self.channel.get();
         let channel = channel.ok_or_else(|| io::Error::from(ErrorKind::Unsupported))?;
-        channel.send_in_place(piece, |records| self.send_plain(records, false, None))
+        let write = |records: &[IoSlice<'_>]| {
+            let records = RawBytes::of_io_slices(records);
+            self.send_plain(records, false, None)
+        };
+        channel.send_in_place(piece, write)
     }
 
     fn send_plain(
         &self,
-        pieces: &[IoSlice<'_>],
+        pieces: &[RawBytes<'_>],
         more: bool,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<usize> {
@@ -197,6 +201,8 @@ impl Stream {
             true => SendFlags::NOSIGNAL | SendFlags::MORE,
             false => SendFlags::NOSIGNAL,
         };
+        // SAFETY: they go to the kernel.
+        let pieces = unsafe { RawBytes::io_slices(pieces) };
         let sent = retry_on_intr(|| net::sendmsg(&self.socket, pieces, &mut control, flags));
         if sent == Err(Errno::AGAIN) {
             self.found_no_room();
@@ -349,7 +355,7 @@ mod tests {
         stream
             .register(&registry, token)
             .expect("it can be watched");
-        let send = |bytes: &[u8]| stream.send(&[IoSlice::new(bytes)], false, None);
+        let send = |bytes: &[u8]| stream.send(&[bytes.into()], false, None);
         for _ in 0..3 {
             let reported = (0..3 * u32::from(ROOM_IN_VAIN)).filter(|_| {
                 assert_eq!(send(&[1]).expect("there is room"), 1);

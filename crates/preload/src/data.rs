@@ -4,7 +4,7 @@
 use crate::intercept;
 use crate::state::{self, Intercepted, Kind, Mode, State};
 use libc::{c_int, c_void, iovec, off_t};
-use tidegate_client::{Bytes, Client, Context, Errno};
+use tidegate_client::{Client, Context, Errno, Payload, RawBytes, RawRoom};
 
 /// Largest number of bytes of one call to the client; longer calls are divided.
 const PIECE: usize = 4 << 20;
@@ -88,33 +88,33 @@ impl<'a> Memory<'a> {
         }
     }
 
-    fn gather(&self, client: &Client) -> Bytes {
+    fn gather(&self, client: &Client) -> Payload {
         if let Some(mut room) = client.room(self.len) {
-            self.fill(0, &mut room);
+            self.fill(0, room.raw());
             return room.into();
         }
         let mut bytes = vec![0; self.len];
-        self.fill(0, &mut bytes);
+        self.fill(0, RawRoom::from(&mut bytes[..]));
         bytes.into()
     }
 
-    /// Fills `bytes` with those from `at` on.
-    fn fill(&self, at: usize, bytes: &mut [u8]) {
+    /// Fills the room with the bytes from `at` on.
+    fn fill(&self, at: usize, mut room: RawRoom<'_>) {
         let mut done = 0;
-        self.each(at, bytes.len(), |from, len| {
+        self.each(at, room.len(), |from, len| {
             // SAFETY: the caller of the hook has that much there.
-            let from = unsafe { std::slice::from_raw_parts(from, len) };
-            bytes[done..done + len].copy_from_slice(from);
+            unsafe { room.put_from_address(done, from, len) };
             done += len;
         });
     }
 
-    fn scatter(&self, at: usize, bytes: &[u8]) {
-        let mut done = 0;
+    fn scatter(&self, at: usize, bytes: RawBytes<'_>) {
+        let mut rest = bytes;
         self.each(at, bytes.len(), |to, len| {
-            // SAFETY: the caller of the hook has room for that much there, and `bytes` that many.
-            unsafe { to.copy_from_nonoverlapping(bytes[done..].as_ptr(), len) };
-            done += len;
+            let (now, later) = rest.split(len);
+            // SAFETY: the caller of the hook has room for that much there.
+            unsafe { now.copy_to_address(to) };
+            rest = later;
         });
     }
 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::io::{IoSliceMut, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -253,7 +253,7 @@ fn a_greeting_that_was_heard_is_no_login() {
     let op = Peer::tcp(&running).hello_op();
     hello.extend(Peer::tcp(&running).frame(op, &[]));
     let answers = |stream: &Stream, bytes: &[u8]| {
-        let sent = stream.send(&[IoSlice::new(bytes)], false, None);
+        let sent = stream.send(&[bytes.into()], false, None);
         assert_eq!(sent.expect("there is room"), bytes.len());
         let mut head = [0; 4];
         let received = stream.receive(&mut [IoSliceMut::new(&mut head)]);

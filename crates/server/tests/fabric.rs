@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -173,7 +173,7 @@ impl Read for Blocking {
 
 impl Write for Blocking {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.until(|link| link.write(&[IoSlice::new(bytes)]))
+        self.until(|link| link.write(&[bytes.into()]))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -410,7 +410,7 @@ impl World {
                     let input = client::Input::Received {
                         forwarder,
                         reply,
-                        payload,
+                        payload: payload.into(),
                     };
                     self.nodes[node as usize].tell(now, input);
                     self.pump_node(node);

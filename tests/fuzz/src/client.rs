@@ -12,7 +12,7 @@ use tidegate_client::wire::{
     Attr, Entry, ExportId, Extent, Handle, HelloReply, Lens, Listed, Lock, LockFamily, LockKind,
     Op, OpKind, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply, Request, Statfs, Status,
 };
-use tidegate_client::{Answer, Bytes};
+use tidegate_client::{Answer, Payload};
 
 /// Steps of a run.
 const STEPS_MAX: usize = 150;
@@ -205,7 +205,7 @@ impl World {
                 ..
             } => {
                 assert!(self.links[forwarder] == Link::Open, "nobody hears that");
-                let len: usize = payload.iter().map(Bytes::len).sum();
+                let len: usize = payload.iter().map(Payload::len).sum();
                 assert_eq!(len, request.payload_len as usize);
                 assert!(len <= self.core.payload_max() as usize);
                 self.asked.insert((forwarder, request.id), request);
@@ -220,7 +220,7 @@ impl World {
     fn done(&mut self, id: CallId, result: Result<Answer, Errno>) {
         let most = self.calls.remove(&id).expect("a call ends once");
         if let Ok(answer) = result {
-            let pieces: usize = answer.data.pieces.iter().map(Bytes::len).sum();
+            let pieces: usize = answer.data.pieces.iter().map(Payload::len).sum();
             assert_eq!(pieces, answer.data.len);
             assert!(pieces as u64 <= most, "more was read than asked for");
         }
@@ -238,7 +238,7 @@ impl World {
             op,
             caller: None,
             app: u64::from(draw.u8()),
-            payload: payload.into(),
+            payload: payload.into_vec().into(),
             deadline_ns: draw.yes().then_some(self.now + deadline),
             forwarder: draw.below(self.links.len()),
             operation: None,

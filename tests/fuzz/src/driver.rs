@@ -10,7 +10,7 @@ use crate::greeting::{MOUNT, SITE, changed};
 use crate::operation::asked;
 use crate::{Draw, folder::Folder};
 use rustix::net::{self, SendFlags};
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
+use std::io::{self, ErrorKind, IoSliceMut, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -20,7 +20,7 @@ use std::time::Duration;
 use tidegate_client::core::Errno;
 use tidegate_client::wire::frame::{decode_request_shared, encode_reply, encode_reply_shared};
 use tidegate_client::wire::{ExportId, Handle, Outcome, Request};
-use tidegate_client::{Bytes, Client, Context, Encryption, Options};
+use tidegate_client::{Bytes, Client, Context, Encryption, Options, Payload};
 use tidegate_net::{Channel, Confirmation, FrameReader, Step, accept};
 
 /// Forwarders that the client is told of.
@@ -204,8 +204,8 @@ fn use_client(draw: &mut Draw<'_>, options: Options) {
             continue;
         }
         let (op, payload, most) = asked(draw, &handles, (1 << 17, 1 << 12));
-        if let Ok(answer) = client.call(&ctx, op, payload.into()) {
-            let pieces: usize = answer.data.pieces.iter().map(Bytes::len).sum();
+        if let Ok(answer) = client.call(&ctx, op, payload.into_vec()) {
+            let pieces: usize = answer.data.pieces.iter().map(Payload::len).sum();
             assert_eq!(pieces, answer.data.len);
             assert!(pieces as u64 <= most, "more was read than asked for");
         }
@@ -327,7 +327,7 @@ impl<'s> Connection<'s> {
         while !left.is_empty() {
             let count = match &self.channel {
                 Some(channel) if !self.bare => {
-                    channel.send(&[IoSlice::new(left)], |bytes| send(socket, bytes))?
+                    channel.send(&[left.into()], |bytes| send(socket, bytes))?
                 }
                 _ => send(socket, left)?,
             };

@@ -2,7 +2,7 @@
 //! the secret is not believed, and what was changed on the way is not taken.
 
 use crate::Draw;
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::LazyLock;
 use std::time::Duration;
 use tidegate_net::{
@@ -238,7 +238,7 @@ fn through_a_channel(draw: &mut Draw<'_>) {
                 Ok(bytes.len())
             };
             let count = match shape >> (2 + number) & 1 {
-                0 => client.send(&[IoSlice::new(left)], write),
+                0 => client.send(&[(&*left).into()], write),
                 _ => client.send_in_place(left, |pieces| {
                     let written = pieces.iter().map(|piece| write(piece));
                     written.sum()

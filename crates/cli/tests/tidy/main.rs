@@ -5,6 +5,7 @@ mod arrows;
 mod changelog;
 mod circles;
 mod names;
+mod slices;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -10,8 +10,8 @@ use tidegate_client::wire::{
 };
 use tidegate_client::{Bytes, app_id};
 use tidegate_forward::{
-    Admission, Arrival, Config, ConnId, Forwarder, Input as Told, Job, JobResult, Output as Asked,
-    PayloadMemory, Peer, SEGMENT_BYTES, SeatTable, SlotId,
+    Admission, Arrival, ArrivalNumber, Config, ConnId, Forwarder, Input as Told, Job, JobResult,
+    Output as Asked, PayloadMemory, Peer, SEGMENT_BYTES, SeatTable, SlotId,
 };
 use tidegate_sched::{Options, Time};
 
@@ -22,6 +22,8 @@ const FILE: Handle = Handle {
     birth: 7,
 };
 const CONN: ConnId = ConnId(1);
+/// Of every request, since none waits for room in the pool.
+const NUMBER: ArrivalNumber = ArrivalNumber(1);
 
 /// Whose code runs: [`WORLD`], [`CLIENT`] or [`FORWARDER`]. Who counts looks here.
 pub static SIDE: AtomicUsize = AtomicUsize::new(WORLD);
@@ -115,7 +117,7 @@ impl World {
             op,
             caller: None,
             app: app_id("count"),
-            payload,
+            payload: payload.into(),
             deadline_ns: None,
             forwarder: 0,
             operation: None,
@@ -187,7 +189,7 @@ impl World {
             let request = Box::new(request);
             let arrival = on(FORWARDER, || {
                 self.forwarder
-                    .request(now, CONN, request, PayloadMemory::Pool)
+                    .request(now, CONN, NUMBER, request, PayloadMemory::Pool)
             });
             assert!(
                 matches!(arrival, Arrival::Received(_)),
@@ -195,7 +197,8 @@ impl World {
             );
             return;
         }
-        let slot = match on(FORWARDER, || self.forwarder.admit(now, CONN, &request)) {
+        let asked = || self.forwarder.admit(now, CONN, NUMBER, &request);
+        let slot = match on(FORWARDER, asked) {
             Admission::Slot { slot, .. } => Some(slot),
             other => panic!("the pool has room: {other:?}"),
         };
@@ -271,7 +274,7 @@ impl World {
         self.tell_core(Input::Received {
             forwarder: 0,
             reply,
-            payload,
+            payload: payload.into(),
         });
         if let Some(slot) = slot {
             self.tell_forwarder(Told::Sent { slot });

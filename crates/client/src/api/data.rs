@@ -2,12 +2,13 @@
 //! while the caller copies one part, forwarders move others.
 
 use super::{Answer, Client, Context, Data, Errno};
+use crate::arena::Piece;
 use crate::core::Operation;
-use crate::driver::{CallSpec, InFlight, Piece};
+use crate::driver::{CallSpec, InFlight};
+use crate::payload::Payload;
 use crate::wire::{Extent, Extents, Handle, Op, Outcome};
-use bytes::Bytes;
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
+use tidegate_net::{RawBytes, RawRoom};
 
 /// Bytes of a part through a socket. Parts begin at multiples of it, as stripes do.
 const PART: u64 = 256 << 10;
@@ -18,28 +19,23 @@ const LEN_MIN: usize = 512 << 10;
 /// Number of parts of a call that are under way at once.
 const STARTED_MAX: usize = 8;
 
-/// Memory for the bytes of a write, which the client uses again and again. Forwarders on this node
-/// read it in place, so nothing copies bytes that the caller makes here. At first it holds whatever
-/// was in it before.
+/// Memory for the bytes of a write, which the client uses again and again. Forwarders with which it
+/// is shared read it in place, so nothing copies bytes again that the caller puts here. At first it
+/// holds whatever was in it before. A forwarder that means ill may change it, so there are no
+/// references to the bytes.
 pub struct Room(Piece);
 
-impl Deref for Room {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.0.as_ref()
+impl Room {
+    /// The bytes, to be filled.
+    pub fn raw(&mut self) -> RawRoom<'_> {
+        self.0.raw_room()
     }
 }
 
-impl DerefMut for Room {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        self.0.bytes_mut()
-    }
-}
-
-impl From<Room> for Bytes {
-    fn from(room: Room) -> Bytes {
-        Bytes::from_owner(room.0)
+impl From<Room> for Payload {
+    fn from(room: Room) -> Payload {
+        let len = room.0.len();
+        Payload::of_piece(room.0, len).expect("it has as many")
     }
 }
 
@@ -71,7 +67,7 @@ impl Client {
     ) -> Result<Pending<'_, Data>, Errno> {
         let len = len as u64;
         let op = read_of(handle, Extent { offset, len });
-        let spec = CallSpec::new(op, Bytes::new());
+        let spec = CallSpec::new(op, Payload::new());
         Ok(Pending {
             in_flight: self.host.begin(ctx, spec)?,
             end: |answer| Ok(answer.data),
@@ -85,8 +81,9 @@ impl Client {
         ctx: &Context,
         handle: Handle,
         offset: u64,
-        bytes: Bytes,
+        bytes: impl Into<Payload>,
     ) -> Result<Pending<'_, usize>, Errno> {
+        let bytes = bytes.into();
         let len = bytes.len() as u64;
         let op = write_of(handle, Extent { offset, len });
         Ok(Pending {
@@ -95,8 +92,10 @@ impl Client {
         })
     }
 
-    /// Memory for a write of `len` bytes. None where the client shares no memory with forwarders,
-    /// or all of it is in use: then any other bytes will do.
+    /// Memory for a write of `len` bytes: what the client shares with forwarders, or, if it shares
+    /// none, memory of its own that it uses again and again. None where
+    /// [`shared_memory_bytes`](crate::Options::shared_memory_bytes) is 0 or all of it is in use:
+    /// then any other bytes will do.
     pub fn room(&self, len: usize) -> Option<Room> {
         self.host.room(len).map(Room)
     }
@@ -115,7 +114,7 @@ impl Client {
         }
         let len = len as u64;
         let op = read_of(handle, Extent { offset, len });
-        let answer = self.host.call(ctx, op, Bytes::new())?;
+        let answer = self.host.call(ctx, op, Payload::new())?;
         Ok(answer.data)
     }
 
@@ -126,8 +125,9 @@ impl Client {
         ctx: &Context,
         handle: Handle,
         offset: u64,
-        bytes: Bytes,
+        bytes: impl Into<Payload>,
     ) -> Result<usize, Errno> {
+        let bytes = bytes.into();
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -148,7 +148,7 @@ impl Client {
         extents: Extents,
     ) -> Result<Data, Errno> {
         let op = Op::Read { handle, extents };
-        Ok(self.host.call(ctx, op, Bytes::new())?.data)
+        Ok(self.host.call(ctx, op, Payload::new())?.data)
     }
 
     /// Writes several extents of a file in one call, whose bytes lie one after another in `bytes`;
@@ -159,10 +159,10 @@ impl Client {
         ctx: &Context,
         handle: Handle,
         extents: Extents,
-        bytes: Bytes,
+        bytes: impl Into<Payload>,
     ) -> Result<usize, Errno> {
         let op = Op::Write { handle, extents };
-        written(self.host.call(ctx, op, bytes)?)
+        written(self.host.call(ctx, op, bytes.into())?)
     }
 }
 
@@ -193,14 +193,14 @@ impl Client {
         handle: Handle,
         offset: u64,
         len: usize,
-        mut take: impl FnMut(usize, &[u8]),
+        mut take: impl FnMut(usize, RawBytes<'_>),
     ) -> Result<usize, Errno> {
         let Some(operation) = self.operation(ctx, handle, offset, len) else {
             let data = self.read(ctx, handle, offset, len)?;
             return Ok(hand_out(&data, 0, len, &mut take));
         };
         let start = |part: Extent| {
-            let spec = CallSpec::part(read_of(handle, part), Bytes::new(), operation);
+            let spec = CallSpec::part(read_of(handle, part), Payload::new(), operation);
             self.host.begin(ctx, spec)
         };
         in_turn(self.part(), offset, len, start, |at, len, answer| {
@@ -217,7 +217,7 @@ impl Client {
         handle: Handle,
         offset: u64,
         len: usize,
-        mut fill: impl FnMut(usize, &mut [u8]),
+        mut fill: impl FnMut(usize, RawRoom<'_>),
     ) -> Result<usize, Errno> {
         let Some(operation) = self.operation(ctx, handle, offset, len) else {
             return self.write(ctx, handle, offset, self.filled(0, len, &mut fill));
@@ -265,13 +265,13 @@ impl Client {
     }
 
     /// Makes the bytes of a write, in memory that forwarders read in place if there is any left.
-    fn filled(&self, at: usize, len: usize, fill: &mut impl FnMut(usize, &mut [u8])) -> Bytes {
+    fn filled(&self, at: usize, len: usize, fill: &mut impl FnMut(usize, RawRoom<'_>)) -> Payload {
         if let Some(mut room) = self.room(len) {
-            fill(at, &mut room);
+            fill(at, room.raw());
             return room.into();
         }
         let mut bytes = vec![0; len];
-        fill(at, &mut bytes);
+        fill(at, RawRoom::from(&mut bytes[..]));
         bytes.into()
     }
 }
@@ -309,10 +309,15 @@ fn in_turn<'c>(
 }
 
 /// Calls `take` with at most `len` bytes; returns how many.
-fn hand_out(data: &Data, at: usize, len: usize, take: &mut impl FnMut(usize, &[u8])) -> usize {
+fn hand_out(
+    data: &Data,
+    at: usize,
+    len: usize,
+    take: &mut impl FnMut(usize, RawBytes<'_>),
+) -> usize {
     let mut done = 0;
     for piece in &data.pieces {
-        let piece = &piece[..piece.len().min(len - done)];
+        let (piece, _) = piece.raw().split(len - done);
         take(at + done, piece);
         done += piece.len();
     }

@@ -1,8 +1,8 @@
 //! Open files, calls on their bytes other than reads and writes, and advisory locks on them.
 
 use super::{Client, Context, Errno};
-use crate::wire::{Extent, Handle, Lock, LockFamily, Op, Outcome};
-use bytes::Bytes;
+use crate::payload::Payload;
+use crate::wire::{Attr, Extent, Handle, Lock, LockFamily, Op, Outcome};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ pub struct OpenFile {
     client: Arc<Client>,
     handle: Handle,
     open: u64,
+    attr: Attr,
 }
 
 impl OpenFile {
@@ -28,6 +29,11 @@ impl OpenFile {
     /// The client's number of this open file.
     pub fn number(&self) -> u64 {
         self.open
+    }
+
+    /// The file's attributes when it was opened.
+    pub fn attr(&self) -> &Attr {
+        &self.attr
     }
 
     /// Waits until the bytes of the file written so far, by whichever open file of this client, are
@@ -58,17 +64,24 @@ impl Client {
         read: bool,
         write: bool,
     ) -> Result<OpenFile, Errno> {
-        let open = self.host.open(ctx, handle, read, write)?;
+        let (open, attr) = self.host.open(ctx, handle, read, write)?;
         Ok(OpenFile {
             client: Arc::clone(self),
             handle,
             open,
+            attr,
         })
     }
 
     /// Appends in one piece, at most [`Client::payload_max`] bytes; returns where, and how many
     /// bytes: a back end without space for all may have taken the first of them.
-    pub fn append(&self, ctx: &Context, handle: Handle, bytes: Bytes) -> Result<Extent, Errno> {
+    pub fn append(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        bytes: impl Into<Payload>,
+    ) -> Result<Extent, Errno> {
+        let bytes = bytes.into();
         let asked = bytes.len() as u64;
         if asked == 0 {
             let offset = self.getattr(ctx, handle)?.size;
@@ -123,7 +136,7 @@ impl Client {
             offset,
             len,
         };
-        match self.call(ctx, op, Bytes::new())?.outcome {
+        match self.call(ctx, op, Payload::new())?.outcome {
             Outcome::Written { len } => Ok(len),
             _ => Err(Errno::IO),
         }
@@ -142,7 +155,7 @@ impl Client {
             offset,
             whence,
         };
-        match self.call(ctx, op, Bytes::new())?.outcome {
+        match self.call(ctx, op, Payload::new())?.outcome {
             Outcome::Offset(offset) => Ok(offset),
             _ => Err(Errno::IO),
         }
@@ -183,7 +196,7 @@ impl Client {
         lock: Lock,
     ) -> Result<Option<Lock>, Errno> {
         let op = Op::TestLock { handle, lock };
-        match self.call(ctx, op, Bytes::new())?.outcome {
+        match self.call(ctx, op, Payload::new())?.outcome {
             Outcome::Lock(lock) => Ok(lock),
             _ => Err(Errno::IO),
         }

@@ -1,8 +1,8 @@
 //! Calls on names and directories.
 
 use super::{Client, Context, Errno};
+use crate::payload::Payload;
 use crate::wire::{Attr, Entry, Handle, Op, Outcome, READDIR_MAX, RenameMode};
-use bytes::Bytes;
 
 impl Client {
     /// Attributes of the file with this name.
@@ -155,7 +155,7 @@ impl Client {
             bytes_max,
             plus,
         };
-        match self.call(ctx, op, Bytes::new())?.outcome {
+        match self.call(ctx, op, Payload::new())?.outcome {
             Outcome::Entries(entries) => Ok(entries),
             _ => Err(Errno::IO),
         }

@@ -5,7 +5,7 @@ use super::registry::{self, OpenedFile, Owner};
 use super::{check_buffer, text, tidegate_client, tidegate_file, with_client};
 use crate::fs::{File, OpenHow};
 use crate::wire::{Attr, Handle};
-use crate::{Bytes, Client, Context, Errno};
+use crate::{Client, Context, Errno, Payload, RawBytes};
 use rustix::fs::OFlags;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -134,10 +134,8 @@ pub unsafe extern "C" fn tidegate_pread(
         check_buffer(buffer, len)?;
         let buffer = buffer.cast::<u8>();
         // SAFETY: `buffer` has room for `len` bytes, and those taken are within them.
-        let take = |at: usize, bytes: &[u8]| unsafe {
-            buffer
-                .add(at)
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        let take = |at: usize, bytes: RawBytes<'_>| unsafe {
+            bytes.copy_to_address(buffer.add(at));
         };
         let read = opened
             .file
@@ -281,18 +279,18 @@ unsafe fn hand_over(
 ///
 /// # Safety
 /// `buffer` holds `len` bytes, and `len` fits an isize; or `len` is 0.
-unsafe fn copy(client: &Client, buffer: *const c_void, len: usize) -> Bytes {
+unsafe fn copy(client: &Client, buffer: *const c_void, len: usize) -> Payload {
     if len == 0 {
-        return Bytes::new();
+        return Payload::new();
     }
     // SAFETY: as above.
     let bytes = unsafe { bytes_of(buffer, len) };
     match client.room(len) {
         Some(mut room) => {
-            room.copy_from_slice(bytes);
+            room.raw().put(0, bytes);
             room.into()
         }
-        None => Bytes::copy_from_slice(bytes),
+        None => bytes.to_vec().into(),
     }
 }
 

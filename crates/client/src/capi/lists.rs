@@ -5,7 +5,7 @@ use super::files::{CALL_BYTES_MAX, bytes_of, with_file};
 use super::{check_buffer, tidegate_file};
 use crate::core::Data;
 use crate::wire::{Extent, Extents};
-use crate::{Bytes, Client};
+use crate::{Client, Payload};
 use std::ffi::c_void;
 
 /// Most pieces of one call.
@@ -174,7 +174,7 @@ unsafe fn hand_out(data: &Data, group: &[tidegate_piece]) {
         .iter()
         .map(|piece| (piece.buffer.cast::<u8>(), piece.len));
     let (mut to, mut room) = places.next().expect("a group has a piece");
-    for mut from in data.pieces.iter().map(|bytes| &bytes[..]) {
+    for mut from in data.pieces.iter().map(Payload::raw) {
         while !from.is_empty() {
             if room == 0 {
                 let Some(next) = places.next() else {
@@ -182,10 +182,10 @@ unsafe fn hand_out(data: &Data, group: &[tidegate_piece]) {
                 };
                 (to, room) = next;
             }
-            let (now, later) = from.split_at(from.len().min(room));
+            let (now, later) = from.split(room);
             // SAFETY: `to` has room for `room` bytes, and these are no more.
             unsafe {
-                to.copy_from_nonoverlapping(now.as_ptr(), now.len());
+                now.copy_to_address(to);
                 to = to.add(now.len());
             }
             (from, room) = (later, room - now.len());
@@ -198,7 +198,7 @@ unsafe fn hand_out(data: &Data, group: &[tidegate_piece]) {
 ///
 /// # Safety
 /// Each buffer holds as many bytes as its piece.
-unsafe fn gather(client: &Client, group: &[tidegate_piece]) -> Bytes {
+unsafe fn gather(client: &Client, group: &[tidegate_piece]) -> Payload {
     // SAFETY: as above.
     let parts = group
         .iter()
@@ -207,7 +207,7 @@ unsafe fn gather(client: &Client, group: &[tidegate_piece]) -> Bytes {
         Some(mut room) => {
             let mut at = 0;
             for part in parts {
-                room[at..at + part.len()].copy_from_slice(part);
+                room.raw().put(at, part);
                 at += part.len();
             }
             room.into()
@@ -283,7 +283,7 @@ mod tests {
         };
         let group = [at(0, &mut first), at(10, &mut second)];
         let data = Data {
-            pieces: vec![Bytes::from_static(b"ab"), Bytes::from_static(b"cdefg")],
+            pieces: [&b"ab"[..], b"cdefg"].map(|it| it.to_vec().into()).into(),
             len: 7,
         };
         // SAFETY: the buffers are as long as their pieces.

@@ -9,6 +9,7 @@ use super::unstable::Dirt;
 use super::{Core, Wake};
 use crate::collective::Collective;
 use crate::core::{Answer, Data, Errno};
+use crate::payload::Payload;
 use crate::wire::frame::name_is_valid;
 use crate::wire::{
     Extent, Extents, GROUPS_MAX, Handle, Hints, Lens, Lock, NAME_MAX, Named, Op, Outcome, PATH_MAX,
@@ -17,7 +18,6 @@ use crate::wire::{
 use crate::wire::{
     attribute_ops, content_ops, lock_ops, look_ops, name_ops, open_ops, path_ops, session_ops,
 };
-use bytes::Bytes;
 use std::collections::BTreeSet;
 
 /// How the parts of a call become one answer.
@@ -367,14 +367,13 @@ fn answer(outcome: Outcome) -> Answer {
     }
 }
 
-fn data_of(payload: Bytes) -> Data {
-    Data {
-        len: payload.len(),
-        pieces: match payload.is_empty() {
-            true => Vec::new(),
-            false => vec![payload],
-        },
-    }
+fn data_of(payload: Payload) -> Data {
+    let len = payload.len();
+    let pieces = match len {
+        0 => Vec::new(),
+        _ => vec![payload],
+    };
+    Data { pieces, len }
 }
 
 fn single_answer(mut parts: Vec<Part>) -> Result<Answer, Errno> {

@@ -17,8 +17,8 @@ use super::types::{Call, CallId};
 use super::unstable::Dirt;
 use super::{Core, MS};
 use crate::core::Errno;
+use crate::payload::Payload;
 use crate::wire::{Handle, Op, Outcome};
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pause after a round in which the client could reach no forwarder of the node, ns.
@@ -294,7 +294,11 @@ impl Core {
                 self.unstable.settled(fsync.handle, dirt, lost);
             }
         }
-        self.part_done(call, number, result.map(|()| (Outcome::Done, Bytes::new())));
+        self.part_done(
+            call,
+            number,
+            result.map(|()| (Outcome::Done, Payload::new())),
+        );
     }
 }
 

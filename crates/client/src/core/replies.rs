@@ -6,15 +6,15 @@ use super::requests::{Id, LATER, Pending, Place, Purpose, Target};
 use super::types::whose;
 use super::{Core, Ending, Opened};
 use crate::core::Errno;
+use crate::payload::Payload;
 use crate::wire::frame::NOTICE;
 use crate::wire::{Attr, Handle, LockKind, Op, Outcome, RenameMode, Reply, Status};
-use bytes::Bytes;
 
 /// The result of a request: outcome and payload, or an errno.
-pub(super) type Settled = Result<(Outcome, Bytes), Errno>;
+pub(super) type Settled = Result<(Outcome, Payload), Errno>;
 
 impl Core {
-    pub(super) fn received(&mut self, forwarder: usize, reply: Reply, payload: Bytes) {
+    pub(super) fn received(&mut self, forwarder: usize, reply: Reply, payload: Payload) {
         self.epoch = self.epoch.max(reply.epoch);
         if self.is_greeting(forwarder, &reply) {
             return;
@@ -46,7 +46,7 @@ impl Core {
         }
     }
 
-    fn answered(&mut self, forwarder: usize, reply: Reply, payload: Bytes) {
+    fn answered(&mut self, forwarder: usize, reply: Reply, payload: Payload) {
         let id = reply.id;
         let Some(pending) = self.requests.get_mut(&id) else {
             return;

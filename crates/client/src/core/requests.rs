@@ -4,8 +4,8 @@ use super::locks::{LockKey, key_of};
 use super::types::{CallId, Output, whose};
 use super::{Core, Wake};
 use crate::core::Errno;
+use crate::payload::Payload;
 use crate::wire::{Caller, Handle, Hints, Lock, LockKind, Op, Pipelining, ReplySlot, Request};
-use bytes::Bytes;
 use std::collections::VecDeque;
 
 /// Id of a request on the wire.
@@ -127,7 +127,7 @@ pub(super) struct Pending {
     pub(super) op: Op,
     pub(super) caller: Option<Caller>,
     pub(super) hints: Option<Hints>,
-    pub(super) payload: Vec<Bytes>,
+    pub(super) payload: Vec<Payload>,
     pub(super) seat: u16,
     pub(super) target: Target,
     pub(super) purpose: Purpose,

@@ -3,8 +3,8 @@
 use super::replies::Settled;
 use super::requests::Id;
 use crate::core::{Data, Errno};
+use crate::payload::Payload;
 use crate::wire::{EXTENTS_MAX, Extent, Extents, Handle, Layout, Outcome};
-use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// The part of a read or write that one request does.
@@ -73,7 +73,7 @@ impl Block {
     }
 
     /// The pieces of the call's payload that the request carries.
-    pub(super) fn payload(&self, whole: &Bytes) -> Vec<Bytes> {
+    pub(super) fn payload(&self, whole: &Payload) -> Vec<Payload> {
         let mut pieces = Vec::with_capacity(1 + self.starts.len());
         for (start, extent) in self.ranges() {
             pieces.push(whole.slice(start as usize..(start + extent.len) as usize));
@@ -176,7 +176,7 @@ pub(super) fn bytes_max(blocks: &[Block]) -> u64 {
 /// An error counts only if nothing before it was short, because behind the end of the file there is
 /// nothing to read.
 pub(super) fn assemble(parts: Vec<Part>) -> Result<Data, Errno> {
-    let mut pieces: Vec<(u64, u64, Result<Bytes, Errno>)> = Vec::with_capacity(parts.len());
+    let mut pieces: Vec<(u64, u64, Result<Payload, Errno>)> = Vec::with_capacity(parts.len());
     for part in &parts {
         match &part.result {
             Some(Ok((Outcome::Data { lens }, payload))) => {
@@ -307,13 +307,13 @@ mod tests {
 
     #[test]
     fn merged_blocks_hold_each_seats_bytes_in_order() {
-        let whole = Bytes::from((0..49_152u32).map(|n| (n / 4096) as u8).collect::<Vec<_>>());
+        let whole = Payload::from((0..49_152u32).map(|n| (n / 4096) as u8).collect::<Vec<_>>());
         let blocks = split(&LAYOUT, FILE, &extents(0, 49_152), 16_384, true);
         assert_eq!(blocks.len(), 3);
         for block in &blocks {
             assert_eq!(block.extents.rest.len(), 3);
             let pieces = block.payload(&whole);
-            let stripes: Vec<u8> = pieces.iter().map(|piece| piece[0]).collect();
+            let stripes: Vec<u8> = pieces.iter().map(|piece| piece.to_vec()[0]).collect();
             assert!(stripes.windows(2).all(|pair| pair[1] == pair[0] + 3));
         }
         assert_eq!(bytes_max(&blocks), 16_384);
@@ -338,7 +338,7 @@ mod tests {
                 first: len as u32,
                 rest: vec![],
             };
-            Ok((Outcome::Data { lens }, Bytes::from(vec![1; len])))
+            Ok((Outcome::Data { lens }, Payload::from(vec![1; len])))
         };
         let data = assemble(parts([answer(4096), answer(10), answer(4096)]));
         let data = data.expect("no part failed");
@@ -350,12 +350,12 @@ mod tests {
 
     #[test]
     fn a_failed_block_ends_what_was_written() {
-        let wrote = || Ok((Outcome::Written { len: 4096 }, Bytes::new()));
+        let wrote = || Ok((Outcome::Written { len: 4096 }, Payload::new()));
         let left = parts([wrote(), wrote(), Err(Errno(28))]);
         assert_eq!(written(left), Ok(8192));
         let left = parts([Err(Errno(28)), wrote(), wrote()]);
         assert_eq!(written(left), Err(Errno(28)));
-        let other = Ok((Outcome::Done, Bytes::new()));
+        let other = Ok((Outcome::Done, Payload::new()));
         assert_eq!(written(parts([other])), Err(Errno::PROTO));
     }
 }

@@ -11,6 +11,7 @@ mod sessions;
 
 use super::*;
 use crate::core::{Answer, Errno};
+use crate::payload::Payload;
 use crate::wire::{
     Caller, Extent, Extents, HelloReply, Lens, Lock, LockFamily, LockKind, Op, Outcome, Pipeline,
     Pipelining, Reply, Request, Status,
@@ -160,7 +161,7 @@ impl Rig {
                     forwarder,
                     connection,
                     request,
-                    payload,
+                    payload: payload.into_iter().map(Payload::into_bytes).collect(),
                 }),
                 Output::Done { id, result } => {
                     assert!(
@@ -271,7 +272,7 @@ impl Rig {
             op,
             caller: self.caller.clone(),
             app: 7,
-            payload,
+            payload: payload.into(),
             deadline_ns,
             forwarder: 0,
             operation: None,
@@ -318,7 +319,7 @@ impl Rig {
         self.input(Input::Received {
             forwarder: sent.forwarder,
             reply,
-            payload,
+            payload: payload.into(),
         });
     }
 

@@ -2,6 +2,7 @@
 
 use crate::collective::Collective;
 use crate::core::Errno;
+use crate::payload::Payload;
 use crate::wire::{Caller, ExportId, Extent, Hints, Op, Outcome, Pipeline, Reply, Request};
 use bytes::Bytes;
 
@@ -61,7 +62,7 @@ pub struct Call {
     pub app: u64,
     /// Bytes to write or append; for a write, exactly as many as its extents have together. An
     /// append longer than [`Core::payload_max`](super::Core::payload_max) ends in EMSGSIZE.
-    pub payload: Bytes,
+    pub payload: Payload,
     /// When the call ends in ETIMEDOUT, on the clock of `now_ns`; None: never.
     pub deadline_ns: Option<u64>,
     /// The forwarder to ask; only for [`Op::Status`], [`Op::SetPolicy`], [`Op::SetShares`] and
@@ -97,28 +98,34 @@ pub struct Operation {
 #[derive(Clone, Debug, Default)]
 pub struct Data {
     /// Consecutive pieces.
-    pub pieces: Vec<Bytes>,
+    pub pieces: Vec<Payload>,
     /// Number of bytes in all pieces; fewer than the caller asked for only at the end of the file.
     pub len: usize,
 }
 
 impl Data {
-    /// Joins the bytes to one piece; copies them only if there are several pieces.
+    /// Joins the bytes to one piece, in memory of this process alone. Copies them if there are
+    /// several pieces, or if they lie in memory that forwarders share.
     pub fn into_bytes(mut self) -> Bytes {
         match self.pieces.len() {
-            0 => Bytes::new(),
-            1 => self.pieces.swap_remove(0),
-            _ => self.pieces.concat().into(),
+            1 => self.pieces.swap_remove(0).into_bytes(),
+            _ => self.to_vec().into(),
         }
+    }
+
+    /// A copy of the bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        let copied = self.copy_to(&mut bytes);
+        bytes.truncate(copied);
+        bytes
     }
 
     /// Copies the bytes to the front of `buffer`, as many as it holds; returns how many.
     pub fn copy_to(&self, buffer: &mut [u8]) -> usize {
         let mut at = 0;
         for piece in &self.pieces {
-            let len = piece.len().min(buffer.len() - at);
-            buffer[at..at + len].copy_from_slice(&piece[..len]);
-            at += len;
+            at += piece.raw().copy_to(&mut buffer[at..]);
         }
         at
     }
@@ -179,7 +186,7 @@ pub enum Input {
         /// The reply.
         reply: Reply,
         /// Its payload.
-        payload: Bytes,
+        payload: Payload,
     },
     /// The name of an application. The core sends it to a forwarder before the application's next
     /// request there.
@@ -240,7 +247,7 @@ pub enum Output {
         /// The request.
         request: Request,
         /// Its payload: pieces of the caller's bytes, not copied.
-        payload: Vec<Bytes>,
+        payload: Vec<Payload>,
     },
     /// A call has ended.
     Done {

@@ -3,33 +3,24 @@
 //! The thread that makes a call writes its frames itself while the socket takes them. Frames that
 //! do not fit stay in the queue until the leader learns that the socket is writable again.
 
-use super::arena::{Arena, Piece};
+use super::reply_memory::{Memory, ReplyMemory};
+use crate::arena::{Arena, Piece};
+use crate::payload::Payload;
 use crate::wire::frame::{self, FrameError};
 use crate::wire::{Op, Reply, Request};
-use bytes::{Bytes, BytesMut};
 use mio::{Registry, Token};
 use rustix::fd::AsFd;
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, ErrorKind, IoSlice};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_net::{FrameReader, Greeting, Outbox, Step, Stream};
+use tidegate_net::{FrameReader, Greeting, Outbox, RawBytes, Step, Stream};
 
 /// Largest number of pieces that one system call writes; the kernel allows 1024.
 const PIECES_MAX: usize = 64;
 /// Number of buffers for headers that are kept for reuse.
 const SPARE_MAX: usize = 64;
-/// Payloads longer than this go into the arena, because an allocator would return their memory to
-/// the system each time. Bytes.
-const LONG: usize = 32 << 10;
-/// Number of long payloads outside the arena whose memory a connection uses again once the caller
-/// has dropped them.
-const RECENT_MAX: usize = 8;
-/// Distance from the beginning of an allocation to that of a long payload. Bytes. A large
-/// allocation begins at the beginning of a page, and so does the kernel's buffer of a socket. Some
-/// processors (AMD's Zen 4) copy slowly between places that are nearly the same in their pages.
-const AMID_PAGE: usize = 1024;
 /// Id of the request that offers the arena to the forwarder.
 const OFFER: u64 = u64::MAX;
 /// Id of the request with which a further connection joins its session. The core counts its own
@@ -52,14 +43,14 @@ pub(crate) struct Connection {
 /// Payload in the arena.
 enum Kept {
     /// The forwarder reads these bytes.
-    Sent(Bytes),
+    Sent(Payload),
     /// The forwarder writes into this piece.
     Awaited(Piece),
 }
 
 #[derive(Default)]
 struct Queue {
-    frames: Outbox<Payload>,
+    frames: Outbox<Carried>,
     spare: Vec<Vec<u8>>,
     /// A thread writes; other threads only add frames.
     flushing: bool,
@@ -69,8 +60,8 @@ struct Queue {
 }
 
 /// What follows the header and body of a request.
-struct Payload {
-    pieces: Vec<Bytes>,
+struct Carried {
+    pieces: Vec<Payload>,
     /// The arena's descriptor goes with the request's first byte.
     offers: bool,
 }
@@ -122,10 +113,13 @@ impl Connection {
     /// The forwarder has accepted the offer: from now on payload need not go through the socket.
     pub(crate) fn accepted(&self) {
         self.shares.store(true, Ordering::Release);
+        if let Some(arena) = &self.arena {
+            arena.accept();
+        }
     }
 
     /// Queues a request. Call [`Connection::flush`] afterwards, without holding a lock.
-    pub(crate) fn enqueue_request(&self, request: &Request, payload: Vec<Bytes>) {
+    pub(crate) fn enqueue_request(&self, request: &Request, payload: Vec<Payload>) {
         match self.keep(request, &payload) {
             Some(place) => {
                 let encode = |out: &mut _| frame::encode_request_shared(request, place, out);
@@ -136,7 +130,7 @@ impl Connection {
     }
 
     /// The place in the arena where a request's payload lies or shall lie, if it can lie there.
-    fn keep(&self, request: &Request, payload: &[Bytes]) -> Option<u64> {
+    fn keep(&self, request: &Request, payload: &[Payload]) -> Option<u64> {
         let arena = self.arena.as_ref()?;
         if !self.shares.load(Ordering::Acquire) {
             return None;
@@ -147,7 +141,7 @@ impl Connection {
                 let piece = arena.take(len).filter(|_| len > 0)?;
                 (piece.place(), Kept::Awaited(piece))
             }
-            (Op::Write { .. }, [bytes]) => (arena.place_of(bytes)?, Kept::Sent(bytes.clone())),
+            (Op::Write { .. }, [bytes]) => (bytes.place_in(arena)?, Kept::Sent(bytes.clone())),
             _ => return None,
         };
         self.kept().insert(request.id, kept);
@@ -156,27 +150,27 @@ impl Connection {
 
     /// Takes what the forwarder wrote into the arena for a request whose reply has arrived; `len`
     /// bytes of it count. None if the forwarder was not to write there.
-    pub(crate) fn replied(&self, id: u64, len: Option<usize>) -> Option<Bytes> {
+    pub(crate) fn replied(&self, id: u64, len: Option<usize>) -> Option<Payload> {
         if !self.shares.load(Ordering::Acquire) {
             return None;
         }
         match (self.kept().remove(&id)?, len) {
-            (Kept::Awaited(piece), Some(len)) => piece.into_bytes(len),
-            (Kept::Sent(bytes), Some(0)) => Some(bytes.slice(..0)),
+            (Kept::Awaited(piece), Some(len)) => Payload::of_piece(piece, len),
+            (Kept::Sent(_), Some(0)) => Some(Payload::new()),
             _ => None,
         }
     }
 
     /// Adds a frame; `encode` appends header and body.
-    fn push(&self, encode: impl FnOnce(&mut Vec<u8>), pieces: Vec<Bytes>, offers: bool) {
+    fn push(&self, encode: impl FnOnce(&mut Vec<u8>), pieces: Vec<Payload>, offers: bool) {
         let mut queue = self.queue();
         if queue.broken {
             return;
         }
         let mut head = queue.spare.pop().unwrap_or_default();
         encode(&mut head);
-        let len = pieces.iter().map(Bytes::len).sum();
-        queue.frames.push(head, Payload { pieces, offers }, len);
+        let len = pieces.iter().map(Payload::len).sum();
+        queue.frames.push(head, Carried { pieces, offers }, len);
     }
 
     /// Writes what the socket takes. Drops the frames if the socket is broken; the I/O thread
@@ -272,8 +266,8 @@ impl Connection {
         for kept in retired.values() {
             match kept {
                 Kept::Awaited(piece) => arena.retire(piece.place()),
-                Kept::Sent(bytes) => arena
-                    .place_of(bytes)
+                Kept::Sent(bytes) => bytes
+                    .place_in(arena)
                     .into_iter()
                     .for_each(|place| arena.retire(place)),
             }
@@ -282,13 +276,13 @@ impl Connection {
 
     /// Writes frames from the front once. Adds to `spare` the buffers of those that are written
     /// whole.
-    fn write(&self, batch: &mut Outbox<Payload>, spare: &mut Vec<Vec<u8>>) -> io::Result<()> {
-        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+    fn write(&self, batch: &mut Outbox<Carried>, spare: &mut Vec<Vec<u8>>) -> io::Result<()> {
+        let mut pieces = [RawBytes::default(); PIECES_MAX];
         // A descriptor goes with the first byte of its frame.
         let offers = batch.payloads().next().is_some_and(|it| it.offers) && !batch.has_begun();
         let payloads = batch.payloads().enumerate();
         let together = payloads.take_while(|(at, it)| *at == 0 || !(offers || it.offers));
-        let together = together.map(|(_, it)| it.pieces.iter().map(|piece| &piece[..]));
+        let together = together.map(|(_, it)| it.pieces.iter().map(Payload::raw));
         let count = batch.gather(together, &mut pieces);
         let arena = self.arena.as_ref().filter(|_| offers);
         let descriptor = arena.map(|arena| arena.fd().as_fd());
@@ -351,7 +345,7 @@ pub(crate) enum Received {
     /// greeted.
     Greeting(Greeting),
     /// A reply and its payload; None where the payload is in shared memory.
-    Reply(Reply, Option<Bytes>),
+    Reply(Reply, Option<Payload>),
 }
 
 /// Why a connection cannot go on.
@@ -382,48 +376,22 @@ pub(crate) enum Progress {
     Empty,
 }
 
-/// The receiving side of a connection. It puts a payload into memory of its exact size. For a long
-/// payload it takes memory that is used again and again, of the arena if there is one: new memory
-/// must be filled with zeros first, and costs a page fault for each page.
+/// The receiving side of a connection. It puts a payload into memory of its exact size, which no
+/// forwarder reaches.
 pub(crate) struct Receiver {
     frames: FrameReader,
     /// A reply whose payload is still coming.
     payload: Option<(Reply, Memory)>,
-    arena: Option<Arc<Arena>>,
-    /// The last long payloads that are not in the arena, at most [`RECENT_MAX`].
-    recent: VecDeque<Bytes>,
-}
-
-/// Place for a payload, of its length.
-enum Memory {
-    Own(BytesMut),
-    Piece(Piece),
-}
-
-impl Memory {
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            Memory::Own(bytes) => bytes,
-            Memory::Piece(piece) => piece.bytes_mut(),
-        }
-    }
-
-    fn into_bytes(self) -> Bytes {
-        match self {
-            Memory::Own(bytes) => bytes.freeze(),
-            Memory::Piece(piece) => Bytes::from_owner(piece),
-        }
-    }
+    memory: Arc<ReplyMemory>,
 }
 
 impl Receiver {
     /// A receiver for a new connection; `greets` says whether the stream may begin with a greeting.
-    pub(crate) fn new(payload_max: u32, greets: bool, arena: Option<Arc<Arena>>) -> Receiver {
+    pub(crate) fn new(payload_max: u32, greets: bool, memory: Arc<ReplyMemory>) -> Receiver {
         Receiver {
             frames: FrameReader::of_replies(payload_max, greets),
             payload: None,
-            arena,
-            recent: VecDeque::new(),
+            memory,
         }
     }
 
@@ -465,46 +433,20 @@ impl Receiver {
                 let reply = frame::decode_reply(&header, body)?;
                 match header.payload_len {
                     _ if header.shared => into.push(Received::Reply(reply, None)),
-                    0 => into.push(Received::Reply(reply, Some(Bytes::new()))),
+                    0 => into.push(Received::Reply(reply, Some(Payload::new()))),
                     len => {
                         self.frames.keep_payload();
-                        self.payload = Some((reply, self.memory(len as usize)));
+                        self.payload = Some((reply, self.memory.take(len as usize)));
                     }
                 }
             }
             Step::Payload => {
                 let (reply, memory) = self.payload.take().expect("its end has come");
-                let is_own = matches!(memory, Memory::Own(_));
-                let bytes = memory.into_bytes();
-                if is_own && bytes.len() >= LONG {
-                    if self.recent.len() == RECENT_MAX {
-                        self.recent.pop_front();
-                    }
-                    self.recent.push_back(bytes.clone());
-                }
-                into.push(Received::Reply(reply, Some(bytes)));
+                let bytes = self.memory.filled(memory);
+                into.push(Received::Reply(reply, Some(bytes.into())));
             }
         }
         Ok(true)
-    }
-
-    /// Memory for a payload of `len` bytes.
-    fn memory(&mut self, len: usize) -> Memory {
-        if len < LONG {
-            return Memory::Own(BytesMut::zeroed(len));
-        }
-        let arena = self.arena.as_ref();
-        if let Some(piece) = arena.and_then(|arena| arena.take(len)) {
-            return Memory::Piece(piece);
-        }
-        // The latest one is the likeliest to be in the processor's cache.
-        let dropped = self.recent.iter().rposition(Bytes::is_unique);
-        let bytes = dropped.and_then(|at| self.recent.remove(at)?.try_into_mut().ok());
-        let bytes = bytes.filter(|bytes| bytes.capacity() >= len);
-        let new = || BytesMut::zeroed(AMID_PAGE + len).split_off(AMID_PAGE);
-        let mut bytes = bytes.unwrap_or_else(new);
-        bytes.resize(len, 0);
-        Memory::Own(bytes)
     }
 }
 

@@ -1,10 +1,11 @@
 //! What the calling threads and the I/O thread share: the core under its lock, and the code that
 //! carries out its outputs.
 
-use super::arena::Arena;
 use super::connection::Connection;
+use super::reply_memory::ReplyMemory;
 use super::waiter::{Budget, Waiter};
 use super::wake;
+use crate::arena::Arena;
 use crate::core::{Answer, CallId, Core, CoreOptions, Errno, Input, Output};
 use crate::options::ConnectError;
 use mio::Waker;
@@ -20,10 +21,10 @@ pub(crate) struct Shared {
     /// Addresses of the forwarders, as the list or the forwarders give them.
     pub(crate) names: Vec<String>,
     pub(crate) budget: Budget,
-    /// Memory for payload.
+    /// Memory for payload that forwarders may share.
     pub(crate) arena: Option<Arc<Arena>>,
-    /// Whether a forwarder on this node shares that memory.
-    pub(crate) shares_arena: bool,
+    /// Memory for payload of sockets.
+    pub(crate) reply_memory: Arc<ReplyMemory>,
     state: Mutex<State>,
     /// Signalled when a session is granted or all are refused.
     sessions: Condvar,
@@ -134,12 +135,16 @@ impl State {
 }
 
 impl Shared {
+    /// Memory for payload that forwarders do share.
+    pub(crate) fn accepted_arena(&self) -> Option<&Arc<Arena>> {
+        self.arena.as_ref().filter(|arena| arena.is_accepted())
+    }
+
     pub(crate) fn new(
         (core, names): (CoreOptions, Vec<String>),
         waker: Waker,
         in_flight_bytes_max: u64,
-        arena: Option<Arc<Arena>>,
-        shares_arena: bool,
+        (arena, reply_memory): (Option<Arc<Arena>>, ReplyMemory),
     ) -> Shared {
         let forwarders = core.forwarders;
         let state = State {
@@ -155,7 +160,7 @@ impl Shared {
             names,
             budget: Budget::new(in_flight_bytes_max),
             arena,
-            shares_arena,
+            reply_memory: Arc::new(reply_memory),
             state: Mutex::new(state),
             sessions: Condvar::new(),
             waker: Arc::new(waker),

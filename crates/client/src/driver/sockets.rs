@@ -12,8 +12,8 @@ use super::shared::{Command, Peer, Shared, State};
 use super::tickets::{NoTicket, Tickets};
 use crate::core::{CoreOptions, Input};
 use crate::options::EmbeddedOptions;
+use crate::payload::Payload;
 use crate::wire::Reply;
-use bytes::Bytes;
 use connecting::{QUEUE_FULL_WAIT, SECRET_LOOK};
 use mio::event::Event;
 use mio::{Events, Token, Waker};
@@ -497,10 +497,10 @@ impl Sockets {
         &self,
         number: usize,
         reply: &Reply,
-        payload: Option<Bytes>,
-    ) -> Result<Bytes, Gone> {
+        payload: Option<Payload>,
+    ) -> Result<Payload, Gone> {
         let Entry::Live(live) = &self.connections[number] else {
-            return Ok(Bytes::new());
+            return Ok(Payload::new());
         };
         let shared = payload.is_none().then_some(reply.payload_len as usize);
         let kept = live.connection.replied(reply.id, shared);

@@ -2,13 +2,14 @@
 //! they are, starts the I/O thread, and waits for the first session. [`list`](crate::list) checks,
 //! orders and completes the list with the forwarders' answers.
 
-use super::arena::Arena;
 use super::leader::LeaderFollower;
+use super::reply_memory::ReplyMemory;
 use super::shared::{Shared, State};
 use super::sockets::{Origin, Proof, SecretFile, Sockets};
 use super::tickets::Tickets;
 use super::{Host, SignalGuard};
 use crate::application::app_id;
+use crate::arena::Arena;
 use crate::core::{Application, CoreOptions, Member};
 use crate::list::{self, Candidate, Whole};
 use crate::options::{ConnectError, Options};
@@ -102,9 +103,12 @@ impl Host {
         let proof = proof(options, &dialers, core.asks)?;
         let tickets = proof.as_ref().and_then(Proof::tickets);
         prepare_fabric(options, &dialers)?;
-        let arena = arena(options);
         let reaches_memory = |dialer: &Dialer| dialer.address().reaches_memory();
-        let shares_arena = arena.is_some() && dialers.iter().any(reaches_memory);
+        let arena = match dialers.iter().any(reaches_memory) {
+            true => arena(options),
+            false => None,
+        };
+        let reply_memory = ReplyMemory::new(options.shared_memory_bytes);
         let (sockets, waker) = Sockets::new(dialers, proof, &core, options.embedded)?;
         let in_flight_bytes_max = options.in_flight_bytes_max;
         let names = options.forwarders.clone();
@@ -112,8 +116,7 @@ impl Host {
             (core, names),
             waker,
             in_flight_bytes_max,
-            arena,
-            shares_arena,
+            (arena, reply_memory),
         ));
         let leader = Arc::new(LeaderFollower::new(sockets));
         let thread = spawn(&shared, &leader)?;
@@ -337,7 +340,7 @@ fn arena(options: &Options) -> Option<Arc<Arena>> {
     if bytes == 0 {
         return None;
     }
-    match Arena::new(bytes, options.embedded.place) {
+    match Arena::shared(bytes, options.embedded.place) {
         Ok(arena) => Some(arena),
         Err(error) => {
             tracing::info!(%error, "no memory to share with forwarders");

@@ -5,9 +5,11 @@
 //! file is closed. Nobody else sees them before. The call that sends them reports the error.
 
 use crate::api::{Client, Context, Errno};
+use crate::payload::Payload;
 use crate::wire::Handle;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidegate_net::RawBytes;
 
 /// The gathered writes of one open file.
 pub(super) struct Coalescer {
@@ -32,7 +34,7 @@ impl Gathered {
     }
 
     /// Gathers a write if it is adjacent to the gathered ones and fits; false if not.
-    fn takes(&mut self, offset: u64, bytes: &[u8], room: usize) -> bool {
+    fn takes(&mut self, offset: u64, bytes: RawBytes<'_>, room: usize) -> bool {
         let begin = match offset.checked_sub(self.offset) {
             Some(begin) if offset <= self.end() => begin as usize,
             _ => return false,
@@ -44,7 +46,7 @@ impl Gathered {
         if end > self.bytes.len() {
             self.bytes.resize(end, 0);
         }
-        self.bytes[begin..end].copy_from_slice(bytes);
+        bytes.copy_to(&mut self.bytes[begin..]);
         true
     }
 }
@@ -60,13 +62,13 @@ impl Coalescer {
     }
 
     /// Writes now, or gathers the write for later.
-    pub(super) fn write(&self, ctx: &Context, offset: u64, bytes: Bytes) -> Result<usize, Errno> {
+    pub(super) fn write(&self, ctx: &Context, offset: u64, bytes: Payload) -> Result<usize, Errno> {
         let mut gathered = self.gathered();
         let whose = (gathered.context.app, &gathered.context.caller);
         if !gathered.bytes.is_empty() && whose != (ctx.app, &ctx.caller) {
             self.send(&mut gathered, ctx)?;
         }
-        if !gathered.bytes.is_empty() && gathered.takes(offset, &bytes, self.bytes_max) {
+        if !gathered.bytes.is_empty() && gathered.takes(offset, bytes.raw(), self.bytes_max) {
             return Ok(bytes.len());
         }
         self.send(&mut gathered, ctx)?;
@@ -74,7 +76,8 @@ impl Coalescer {
             return self.client.write(ctx, self.handle, offset, bytes);
         }
         gathered.offset = offset;
-        gathered.bytes.extend_from_slice(&bytes);
+        gathered.bytes.resize(bytes.len(), 0);
+        bytes.raw().copy_to(&mut gathered.bytes);
         gathered.context = Context {
             cancel: None,
             ..ctx.clone()
@@ -134,16 +137,14 @@ mod tests {
             bytes: BytesMut::from(&b"abc"[..]),
             ..Gathered::default()
         };
-        assert!(!gathered.takes(99, b"x", 10), "before it");
-        assert!(!gathered.takes(104, b"x", 10), "a gap");
-        assert!(gathered.takes(103, b"de", 10));
-        assert!(gathered.takes(101, b"BCDEF", 10), "over it and on");
-        assert_eq!(&gathered.bytes[..], b"aBCDEF");
-        assert!(
-            !gathered.takes(106, b"01234", 10),
-            "more than there is room for"
-        );
-        assert!(gathered.takes(106, b"0123", 10));
-        assert!(!gathered.takes(u64::MAX, b"x", 10));
+        let mut takes = |offset, bytes: &[u8]| gathered.takes(offset, bytes.into(), 10);
+        assert!(!takes(99, b"x"), "before it");
+        assert!(!takes(104, b"x"), "a gap");
+        assert!(takes(103, b"de"));
+        assert!(takes(101, b"BCDEF"), "over it and on");
+        assert!(!takes(106, b"01234"), "more than there is room for");
+        assert!(takes(106, b"0123"));
+        assert!(!takes(u64::MAX, b"x"));
+        assert_eq!(&gathered.bytes[..], b"aBCDEF0123");
     }
 }

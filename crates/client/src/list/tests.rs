@@ -344,3 +344,12 @@ fn a_list_in_dns_stands_alone() {
     }
     std::fs::remove_dir_all(&folder).expect("removed");
 }
+
+#[test]
+fn a_forwarder_may_tell_of_as_many_as_there_can_be() {
+    let asked = [tells("a", reply(0, u16::MAX))];
+    let missing = check(&asked).expect("it fits").missing();
+    assert_eq!(missing.len(), usize::from(u16::MAX) - 1);
+    assert_eq!(missing.last().map(|(index, _)| *index), Some(u16::MAX - 1));
+    assert!(list(&asked).is_err(), "the others are not known");
+}

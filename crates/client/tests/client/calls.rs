@@ -5,7 +5,7 @@ use std::thread;
 use tidegate_client::wire::{
     Extent, Extents, Handle, Lock, LockFamily, LockKind, RenameMode, SetAttr,
 };
-use tidegate_client::{Bytes, Client, Context, Errno};
+use tidegate_client::{Bytes, Client, Context, Errno, RawRoom};
 
 /// An exclusive lock of the whole file.
 pub fn exclusive(owner: u64) -> Lock {
@@ -177,8 +177,8 @@ fn long_calls_in_parts_are_one_operation() {
     for (len, at) in [(0, 7), (1000, 7), (512 << 10, 7), ((2 << 20) + 77, 12_345)] {
         fake.with(|state| state.operations.clear());
         let bytes = pattern(len, len);
-        let written = client.write_parts(&ctx, file, at, len, |from, to| {
-            to.copy_from_slice(&bytes[from..from + to.len()]);
+        let written = client.write_parts(&ctx, file, at, len, |from, mut to| {
+            to.put(0, &bytes[from..from + to.len()]);
         });
         assert_eq!(written, Ok(len));
         let operations = fake.with(|state| std::mem::take(&mut state.operations));
@@ -190,7 +190,7 @@ fn long_calls_in_parts_are_one_operation() {
         let read = client.read_parts(&ctx, file, at, buffer.len(), |from, part| {
             assert_eq!(from, next, "in order");
             next = from + part.len();
-            buffer[from..next].copy_from_slice(part);
+            part.copy_to(&mut buffer[from..next]);
         });
         assert_eq!((read, next), (Ok(len), len));
         assert!(
@@ -219,7 +219,7 @@ fn long_calls_in_parts_are_one_operation() {
     let errno = client.read(&ctx, gone, 0, 1 << 20).map(|data| data.len);
     assert!(errno.is_err());
     assert_eq!(client.read_parts(&ctx, gone, 0, 1 << 20, |_, _| {}), errno);
-    let fill = |_: usize, _: &mut [u8]| {};
+    let fill = |_: usize, _: RawRoom<'_>| {};
     assert_eq!(client.write_parts(&ctx, gone, 0, 1 << 20, fill), errno);
 }
 

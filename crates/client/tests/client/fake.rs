@@ -5,9 +5,11 @@ mod files;
 
 use files::Files;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -17,7 +19,7 @@ use tidegate_client::wire::{
     HelloReply, Op, Outcome, Pipeline, Pipelining, Reply, ReplySlot, Request, Status,
 };
 use tidegate_client::{Client, Context, Options};
-use tidegate_net::{Encryption, FrameReader, Greeting, Refusal, SiteSecret, Step, Stream};
+use tidegate_net::{Beside, Encryption, FrameReader, Greeting, Refusal, SiteSecret, Step, Stream};
 
 /// Largest payload of the fake.
 pub const PAYLOAD_MAX: u32 = 1 << 20;
@@ -66,6 +68,11 @@ pub struct State {
     pub silent: bool,
     /// Writes replies in portions of this many bytes; 0: whole.
     pub portion: usize,
+    /// Takes memory that clients offer; the last that was offered, and how many data requests had
+    /// their payload there.
+    pub shares: bool,
+    pub memory: Option<Arc<File>>,
+    pub placed: u32,
     /// Refuses new sessions.
     pub refusing: Option<u16>,
     /// The lock that someone holds, and who waits for it.
@@ -185,21 +192,25 @@ struct Connection<'a> {
     writer: Arc<Mutex<Blocking>>,
     client: u64,
     joins: bool,
+    /// Where in shared memory the payload of the present request lies or shall lie.
+    place: Option<u64>,
 }
 
-/// A blocking stream. Clones are the same stream.
+/// A blocking stream, with the descriptors that came. Clones are the same stream.
 #[derive(Clone)]
-struct Blocking(Arc<Stream>);
+struct Blocking(Arc<Stream>, Arc<Mutex<Beside>>);
 
 impl Read for Blocking {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.0.receive(&mut [IoSliceMut::new(into)])
+        let mut beside = self.1.lock().expect("no connection panics");
+        let into = &mut [IoSliceMut::new(into)];
+        self.0.receive_beside(into, &mut beside)
     }
 }
 
 impl Write for Blocking {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send(&[IoSlice::new(bytes)], false, None)
+        self.0.send(&[bytes.into()], false, None)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -211,7 +222,7 @@ impl Write for Blocking {
 fn handshake(stream: &Stream, secret: &SiteSecret) -> Result<(), Refusal> {
     let greet = |greeting: &Greeting| {
         let bytes = greeting.to_bytes();
-        let sent = stream.send(&[IoSlice::new(&bytes)], false, None);
+        let sent = stream.send(&[bytes[..].into()], false, None);
         assert_eq!(sent.expect("there is room"), bytes.len());
     };
     let mut reader = FrameReader::of_requests(PAYLOAD_MAX, true);
@@ -248,13 +259,14 @@ fn serve(shared: &Shared, socket: OwnedFd, secret: Option<&SiteSecret>) {
     if secret.is_some_and(|secret| handshake(&stream, secret).is_err()) {
         return stream.shutdown();
     }
-    let stream = Blocking(Arc::new(stream));
+    let stream = Blocking(Arc::new(stream), Arc::default());
     let mut connection = Connection {
         shared,
         writer: Arc::new(Mutex::new(stream.clone())),
         stream,
         client: 0,
         joins: false,
+        place: None,
     };
     while let Some((request, payload)) = connection.next() {
         if !connection.answer(&request, payload) {
@@ -273,9 +285,18 @@ impl Connection<'_> {
         let header = frame::decode_header(&header, PAYLOAD_MAX).expect("the client sends frames");
         let mut body = vec![0; header.body_len as usize];
         self.stream.read_exact(&mut body).ok()?;
-        let request = frame::decode_request(&header, &body).expect("the client sends requests");
+        let request = frame::decode_request_shared(&header, &body);
+        let (request, place) = request.expect("the client sends requests");
         let mut payload = vec![0; header.payload_len as usize];
-        self.stream.read_exact(&mut payload).ok()?;
+        match place {
+            Some(place) => {
+                let memory = self.shared.state().memory.clone().expect("it was taken");
+                let read = memory.read_exact_at(&mut payload, place);
+                read.expect("the place is in the memory");
+            }
+            None => self.stream.read_exact(&mut payload).ok()?,
+        }
+        self.place = place;
         Some((request, payload))
     }
 
@@ -308,7 +329,15 @@ impl Connection<'_> {
             drop(state);
             return self.reply(request, result, Vec::new(), 0) && !hello.asks;
         }
+        if let Op::ShareMemory { .. } = request.op
+            && state.shares
+        {
+            state.memory = Some(self.descriptor());
+            drop(state);
+            return self.reply(request, Ok(Outcome::Done), Vec::new(), 0);
+        }
         let is_data = matches!(request.op, Op::Read { .. } | Op::Write { .. });
+        state.placed += u32::from(is_data && self.place.is_some());
         while is_data && state.held {
             state = self
                 .shared
@@ -341,6 +370,13 @@ impl Connection<'_> {
         let portion = state.portion;
         drop(state);
         self.reply(request, result, bytes, portion)
+    }
+
+    /// The memory that came with a request.
+    fn descriptor(&self) -> Arc<File> {
+        let mut beside = self.stream.1.lock().expect("no connection panics");
+        let descriptor = beside.descriptor.take();
+        Arc::new(descriptor.expect("it comes with the frame").into())
     }
 
     /// Carries out a request, a mutating one once however often it comes.
@@ -417,6 +453,15 @@ impl Connection<'_> {
         portion: usize,
     ) -> bool {
         let reply = reply_to(request.id, result, payload.len() as u32);
+        if let (Op::Read { .. }, Ok(_), Some(place)) = (&request.op, &reply.result, self.place) {
+            let memory = self.shared.state().memory.clone().expect("it was taken");
+            let wrote = memory.write_all_at(&payload, place);
+            wrote.expect("the place is in the memory");
+            let mut bytes = Vec::new();
+            frame::encode_reply_shared(frame::op_code(&request.op), &reply, &mut bytes);
+            let mut writer = self.writer.lock().expect("no connection panics");
+            return writer.write_all(&bytes).is_ok();
+        }
         send(
             &self.writer,
             frame::op_code(&request.op),

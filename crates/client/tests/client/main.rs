@@ -9,4 +9,5 @@ mod disturbed;
 mod fake;
 mod faults;
 mod paths;
+mod shared;
 mod unproved;

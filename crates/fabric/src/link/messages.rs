@@ -3,12 +3,13 @@
 //! A message: the receiver's key (8 bytes), how many messages of the receiver's the sender has used
 //! up (4), flags (2), length (2), then the bytes. All numbers are little endian.
 
+use crate::RawBytes;
 use crate::domain::{Domain, Error};
 use crate::endpoint::Endpoint;
 use crate::greeting::Greeting;
 use crate::memory::Pieces;
 use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::sync::Arc;
 
 const HEAD_LEN: usize = 16;
@@ -223,10 +224,10 @@ impl Messages {
     }
 
     /// Fills messages; says how many bytes it took.
-    pub(super) fn write(&mut self, pieces: &[IoSlice<'_>]) -> usize {
+    pub(super) fn write(&mut self, pieces: &[RawBytes<'_>]) -> usize {
         self.full = false;
         let mut total = 0;
-        let mut pieces = pieces.iter().map(|piece| &piece[..]);
+        let mut pieces = pieces.iter().copied();
         let mut rest = pieces.next().unwrap_or_default();
         loop {
             while rest.is_empty() {
@@ -243,12 +244,11 @@ impl Messages {
             let room = self.peer_len - HEAD_LEN;
             let mut carried = 0;
             while carried < room {
-                let count = rest.len().min(room - carried);
                 // SAFETY: the piece is not with the endpoint.
                 let bytes = unsafe { self.pieces.bytes(buffer) };
-                bytes[HEAD_LEN + carried..][..count].copy_from_slice(&rest[..count]);
+                let count = rest.copy_to(&mut bytes[HEAD_LEN + carried..][..room - carried]);
                 carried += count;
-                rest = &rest[count..];
+                rest = rest.split(count).1;
                 if rest.is_empty() {
                     match pieces.next() {
                         Some(piece) => rest = piece,

@@ -3,13 +3,14 @@
 use super::messages::Messages;
 use super::moves::Moves;
 use super::{Local, Remote, Wait};
+use crate::RawBytes;
 use crate::domain::{Domain, Error, Registration, SHM_NAME};
 use crate::endpoint::{Done, Endpoint};
 use crate::greeting::{GREETING_MAX, Greeting};
 use crate::provider::Provider;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -258,7 +259,7 @@ impl State {
         }
     }
 
-    pub(super) fn write(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(super) fn write(&mut self, pieces: &[RawBytes<'_>]) -> io::Result<usize> {
         match &self.phase {
             Phase::Meeting { .. } => {
                 self.messages.note_full();

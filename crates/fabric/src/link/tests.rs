@@ -72,7 +72,7 @@ fn until(links: [&Link; 2], mut done: impl FnMut() -> bool) {
 }
 
 fn sent(link: &Link, bytes: &[u8]) -> usize {
-    match link.write(&[IoSlice::new(bytes)]) {
+    match link.write(&[RawBytes::from(bytes)]) {
         Ok(count) => count,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
         Err(error) => panic!("{error}"),
@@ -344,7 +344,7 @@ fn the_end_of_one_is_the_end_of_the_other() {
         });
         drop(other);
         ended(&one);
-        assert!(one.write(&[IoSlice::new(b"x")]).is_err());
+        assert!(one.write(&[RawBytes::from(&b"x"[..])]).is_err());
         assert!(one.is_delivered());
         assert_eq!(one.wait(true, true), Wait::Any);
     }

@@ -86,14 +86,14 @@ impl RemoteFiles {
     pub(super) fn answer_read(&self, reply: Reply, asked: &Asked, read: Read) {
         match self.read(asked, read) {
             Ok(pieces) => {
-                let pieces: Vec<&[u8]> = pieces.iter().map(AsRef::as_ref).collect();
+                let pieces: Vec<_> = pieces.iter().map(|piece| piece.raw()).collect();
                 reply.pieces(&pieces);
             }
             Err(errno) => reply.error(errno),
         }
     }
 
-    fn read(&self, asked: &Asked, read: Read) -> Result<Vec<Bytes>, Errno> {
+    fn read(&self, asked: &Asked, read: Read) -> Result<Vec<tidegate_client::Payload>, Errno> {
         let file = self.files.find(read.handle)?;
         let len = u64::from(read.len).min(OFFSET_MAX.saturating_sub(read.offset));
         if len == 0 {

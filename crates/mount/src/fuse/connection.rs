@@ -4,9 +4,9 @@ use super::abi;
 use super::interrupts::Interrupts;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::io::IoSlice;
 use std::mem::size_of;
 use std::sync::Arc;
+use tidegate_client::RawBytes;
 use zerocopy::IntoBytes;
 
 /// A reply of at most this many pieces is written without copying them together.
@@ -39,7 +39,7 @@ impl Connection {
     }
 
     /// Answers with `pieces`. False when the kernel does not want the answer any more.
-    pub(super) fn reply(&self, unique: u64, pieces: &[&[u8]]) -> bool {
+    pub(super) fn reply(&self, unique: u64, pieces: &[RawBytes<'_>]) -> bool {
         let len =
             size_of::<abi::OutHeader>() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let header = abi::OutHeader {
@@ -48,14 +48,19 @@ impl Connection {
             unique,
         };
         let written = if pieces.len() < PIECES_MAX {
-            let mut vectors = [IoSlice::new(&[]); PIECES_MAX];
-            vectors[0] = IoSlice::new(header.as_bytes());
-            for (vector, piece) in vectors[1..].iter_mut().zip(pieces) {
-                *vector = IoSlice::new(piece);
-            }
-            rustix::io::writev(&self.device, &vectors[..=pieces.len()])
+            let mut vectors = [RawBytes::default(); PIECES_MAX];
+            vectors[0] = header.as_bytes().into();
+            vectors[1..=pieces.len()].copy_from_slice(pieces);
+            // SAFETY: they go to the kernel.
+            let vectors = unsafe { RawBytes::io_slices(&vectors[..=pieces.len()]) };
+            rustix::io::writev(&self.device, vectors)
         } else {
-            let all = [&[header.as_bytes()], pieces].concat().concat();
+            let mut all = header.as_bytes().to_vec();
+            for piece in pieces {
+                let at = all.len();
+                all.resize(at + piece.len(), 0);
+                piece.copy_to(&mut all[at..]);
+            }
             rustix::io::write(&self.device, &all)
         };
         match written {

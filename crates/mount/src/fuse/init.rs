@@ -70,14 +70,14 @@ pub(super) fn negotiate(
                 minor: abi::MINOR_MAX,
                 ..Default::default()
             };
-            connection.reply(unique, &[ours.as_bytes()]);
+            connection.reply(unique, &[ours.as_bytes().into()]);
             continue;
         }
         let flags2 = buffer_flags2(&buffer[..len.unwrap_or(0)]);
         let answer = answer(&kernel, flags2, settings);
         return match answer {
             Ok((ours, negotiated)) => {
-                connection.reply(unique, &[ours.as_bytes()]);
+                connection.reply(unique, &[ours.as_bytes().into()]);
                 Ok(negotiated)
             }
             Err(refusal) => {

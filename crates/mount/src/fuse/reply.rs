@@ -6,6 +6,7 @@ use super::request::{Lock, LockKind, Timestamp};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_client::RawBytes;
 use zerocopy::IntoBytes;
 
 /// The attributes of a node.
@@ -203,8 +204,8 @@ impl Reply {
     }
 
     /// Like [`Reply::bytes`], in pieces.
-    pub fn pieces(self, pieces: &[&[u8]]) {
-        self.send(pieces);
+    pub fn pieces(self, pieces: &[RawBytes<'_>]) {
+        self.send_raw(pieces);
     }
 
     /// How many bytes were written or copied.
@@ -274,7 +275,11 @@ impl Reply {
         self.send(&[record.as_bytes(), output]);
     }
 
-    fn send(mut self, pieces: &[&[u8]]) -> bool {
+    fn send<const PIECES: usize>(self, pieces: &[&[u8]; PIECES]) -> bool {
+        self.send_raw(&pieces.map(RawBytes::from))
+    }
+
+    fn send_raw(mut self, pieces: &[RawBytes<'_>]) -> bool {
         self.begin();
         self.connection.reply(self.unique, pieces)
     }

@@ -2,6 +2,7 @@
 
 use super::cipher::Cipher;
 use super::{CONTENT_MAX, LENGTH_LEN, RECORD_MAX, TAG_LEN, take_buffer};
+use crate::RawBytes;
 use crate::spare::{self, Spare};
 use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice};
@@ -64,7 +65,7 @@ impl Sending {
 
     pub(super) fn send(
         &mut self,
-        pieces: &[IoSlice<'_>],
+        pieces: &[RawBytes<'_>],
         mut write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         if self.in_place.records > 0 {
@@ -176,13 +177,13 @@ struct Records<'a> {
 
 impl Records<'_> {
     /// Makes records of the pieces' bytes, in their order, as far as there is room.
-    fn seal(&mut self, pieces: &[IoSlice<'_>]) {
+    fn seal(&mut self, pieces: &[RawBytes<'_>]) {
         // Bytes of the record that short pieces are copied into.
         let mut gathered = 0;
         for piece in pieces {
             if piece.len() >= LONG {
                 self.end_record(mem::take(&mut gathered));
-                if !self.seal_long(piece) {
+                if !self.seal_long(*piece) {
                     return;
                 }
                 continue;
@@ -193,23 +194,26 @@ impl Records<'_> {
                     return;
                 }
             }
-            self.content()[gathered..][..piece.len()].copy_from_slice(piece);
+            piece.copy_to(&mut self.content()[gathered..]);
             gathered += piece.len();
         }
         self.end_record(gathered);
     }
 
     /// Makes records of a long piece. False if there was not room for all of it.
-    fn seal_long(&mut self, piece: &[u8]) -> bool {
-        piece.chunks(CONTENT_MAX).all(|part| {
-            let fits = part.len() <= self.room();
-            if fits {
-                let start = self.begin_record(part.len());
-                self.buffer[start..start + part.len()].copy_from_slice(part);
-                self.seal_record(start, part.len());
+    fn seal_long(&mut self, piece: RawBytes<'_>) -> bool {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let (part, later) = rest.split(CONTENT_MAX);
+            if part.len() > self.room() {
+                return false;
             }
-            fits
-        })
+            let start = self.begin_record(part.len());
+            part.copy_to(&mut self.buffer[start..]);
+            self.seal_record(start, part.len());
+            rest = later;
+        }
+        true
     }
 
     /// Bytes of the stream that the next record can have.

@@ -67,7 +67,7 @@ fn pattern(len: usize) -> Vec<u8> {
 fn send(channel: &Channel, bytes: &[u8], sent: &mut usize, wire: &mut Wire) -> bool {
     while *sent < bytes.len() {
         let left = &bytes[*sent..];
-        match channel.send(&[IoSlice::new(left)], |records| wire.write(records)) {
+        match channel.send(&[RawBytes::from(left)], |records| wire.write(records)) {
             Ok(count) => *sent += count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
             Err(error) => panic!("{error}"),
@@ -341,7 +341,7 @@ fn other_memory_amid_sending_is_an_error() {
     let kind = blocked.expect_err("there is little room").kind();
     assert_eq!(kind, ErrorKind::WouldBlock);
     wire.room = usize::MAX;
-    assert!(here.send(&[IoSlice::new(&other)], |_| Ok(1)).is_err());
+    assert!(here.send(&[RawBytes::from(&other[..])], |_| Ok(1)).is_err());
     let sent = here.send_in_place(&mut other, |records| wire.write_all_of(records));
     assert_eq!(sent.expect_err("it is another").kind(), ErrorKind::Other);
     let sent = here.send_in_place(&mut one, |records| wire.write_all_of(records));
@@ -352,7 +352,7 @@ fn other_memory_amid_sending_is_an_error() {
 fn long_pieces_have_records_of_their_own_and_short_ones_share_one() {
     let (here, there) = pair(Encryption::On);
     let (short, long) = (pattern(100), pattern(CONTENT_MAX + LONG));
-    let pieces = [&short, &short, &long, &short, &short].map(|piece| IoSlice::new(piece));
+    let pieces = [&short, &short, &long, &short, &short].map(|piece| RawBytes::from(&piece[..]));
     let mut wire = Wire::new(1 << 20);
     let sent = here.send(&pieces, |records| wire.write(records));
     assert_eq!(sent.expect("there is room"), 400 + CONTENT_MAX + LONG);

@@ -43,7 +43,7 @@ fn meet(secret: &Secret, site: SiteSecret, asks: Encryption, least: Encryption) 
             };
             assert_eq!(
                 client
-                    .send(&[std::io::IoSlice::new(b"word")], write)
+                    .send(&[crate::RawBytes::from(&b"word"[..])], write)
                     .expect("there is room"),
                 4
             );

@@ -6,10 +6,10 @@ use crate::storage::slots::{Memory, lock_buffer};
 use crate::storage::{SharedMemory, SlotBuffer};
 use std::array;
 use std::cell::RefCell;
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind};
 use std::sync::{Arc, MutexGuard};
 use tidegate_forward::{HostCounts, SlotId};
-use tidegate_net::Stream;
+use tidegate_net::{RawBytes, Stream};
 
 /// The most replies that one gather write sends.
 const REPLIES_MAX: usize = 16;
@@ -33,7 +33,7 @@ const WAITING_MAX: usize = 8192;
 pub trait Sink {
     /// Sends as many bytes as there is room for, and returns their number. `more` says that pages
     /// of a file follow at once.
-    fn send(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
+    fn send(&self, pieces: &[RawBytes<'_>], more: bool) -> io::Result<usize>;
 
     /// Sends at most `len` bytes of the pages, and returns the number of bytes that were sent.
     fn send_pages(&self, pages: &mut Pages, len: usize) -> io::Result<usize>;
@@ -46,7 +46,7 @@ pub trait Sink {
 }
 
 impl Sink for Stream {
-    fn send(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    fn send(&self, pieces: &[RawBytes<'_>], more: bool) -> io::Result<usize> {
         Stream::send(self, pieces, more, None)
     }
 
@@ -217,9 +217,10 @@ impl Outbox {
                 break;
             }
         }
-        let mut pieces = [IoSlice::new(&[]); 2 * REPLIES_MAX];
+        let mut pieces = [RawBytes::default(); 2 * REPLIES_MAX];
         let bytes = payloads[..replies].iter().map(Option::as_ref);
         let bytes = bytes.map(|it| it.and_then(|(memory, len)| memory.own()?.get(..*len)));
+        let bytes = bytes.map(|it| it.map(RawBytes::from));
         let count = self.replies.gather(bytes, &mut pieces);
         stream.send(&pieces[..count], apart)
     }
@@ -251,15 +252,12 @@ mod tests {
     }
 
     impl Sink for Slow {
-        fn send(&self, pieces: &[IoSlice<'_>], _: bool) -> io::Result<usize> {
+        fn send(&self, pieces: &[RawBytes<'_>], _: bool) -> io::Result<usize> {
             self.blocked.set(!self.blocked.get());
             if self.blocked.get() {
                 return Err(ErrorKind::WouldBlock.into());
             }
-            let all: Vec<u8> = pieces
-                .iter()
-                .flat_map(|piece| piece.iter().copied())
-                .collect();
+            let all: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
             let count = self.size.min(all.len());
             self.taken.borrow_mut().extend_from_slice(&all[..count]);
             Ok(count)
@@ -274,7 +272,7 @@ mod tests {
         }
 
         fn send_in_place(&self, bytes: &mut [u8]) -> io::Result<usize> {
-            let sent = self.send(&[IoSlice::new(bytes)], false)?;
+            let sent = self.send(&[(&*bytes).into()], false)?;
             // They are not needed any more.
             bytes[..sent].fill(0);
             Ok(sent)

@@ -120,7 +120,7 @@ pub fn tcp(running: &Running) -> TcpStream {
 /// Sends a greeting on a blocking stream, and receives the answer.
 pub fn exchange(stream: &Stream, greeting: &Greeting) -> Greeting {
     let bytes = greeting.to_bytes();
-    let sent = stream.send(&[IoSlice::new(&bytes)], false, None);
+    let sent = stream.send(&[bytes[..].into()], false, None);
     assert_eq!(sent.expect("there is room"), bytes.len());
     let mut reader = FrameReader::of_replies(1 << 20, true);
     loop {
@@ -145,7 +145,7 @@ impl Read for Protected {
 
 impl Write for Protected {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send(&[IoSlice::new(bytes)], false, None)
+        self.0.send(&[bytes.into()], false, None)
     }
 
     fn flush(&mut self) -> io::Result<()> {

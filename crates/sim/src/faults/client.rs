@@ -3,11 +3,10 @@
 use super::network::LinkId;
 use super::process::Frame;
 use super::script::Script;
-use bytes::Bytes;
 use std::collections::BTreeMap;
 use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output};
 use tidegate_client::wire::{Pipeline, Pipelining};
-use tidegate_client::{Answer, Errno};
+use tidegate_client::{Answer, Errno, Payload};
 
 /// Wall clock at virtual time 0, ns since 1970.
 pub const WALL_NS: u64 = 1_700_000_000_000_000_000;
@@ -93,7 +92,7 @@ impl Client {
             op,
             caller: None,
             app,
-            payload,
+            payload: payload.into(),
             deadline_ns: None,
             forwarder: 0,
             operation: None,
@@ -125,7 +124,7 @@ impl Client {
             .expect("the forwarder's frames are right");
         let reply = tidegate_wire::frame::decode_reply(&header, &frame.head[64..])
             .expect("the forwarder's frames are right");
-        let payload = Bytes::from(frame.payload);
+        let payload = frame.payload.into();
         self.core.handle(
             now,
             WALL_NS + now,
@@ -155,7 +154,7 @@ impl Client {
                 } => {
                     let mut frame = Frame::default();
                     tidegate_wire::frame::encode_request(&request, &mut frame.head);
-                    frame.payload = payload.concat();
+                    frame.payload = payload.iter().flat_map(Payload::to_vec).collect();
                     let link = self.links[forwarder].expect("it sends on a connection");
                     out.push(Effect::Send(link, frame));
                 }
@@ -177,7 +176,7 @@ impl Client {
     fn done(&mut self, now: u64, id: CallId, result: Result<Answer, Errno>) -> Result<(), String> {
         let script = self.calls.remove(&id).expect("a call ends once");
         let answer = match result {
-            Ok(answer) => Ok((answer.outcome, answer.data.pieces.concat())),
+            Ok(answer) => Ok((answer.outcome, answer.data.to_vec())),
             Err(errno) => Err(errno.0),
         };
         let lost = self.scripts[script].tells_loss(&answer);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use tidegate_client::Collective;
 use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output, Served};
-use tidegate_client::{Bytes, Errno};
+use tidegate_client::{Bytes, Errno, Payload};
 use tidegate_sched::Direction;
 use tidegate_wire::{Handle, Op, Pipeline, Pipelining};
 
@@ -67,7 +67,7 @@ fn call(op: Op) -> Call {
         op,
         caller: None,
         app: 0,
-        payload: Bytes::new(),
+        payload: Payload::new(),
         deadline_ns: None,
         forwarder: 0,
         operation: None,
@@ -159,7 +159,7 @@ impl Node {
         };
         let call = Call {
             app,
-            payload,
+            payload: payload.into(),
             collective,
             ..call(op)
         };

@@ -56,7 +56,7 @@ fn parts_of_a_collective_say_what_it_is_on_all_clients() {
         op: read(file(7), 0, 8192),
         caller: None,
         app: 7,
-        payload: Bytes::new(),
+        payload: Payload::new(),
         deadline_ns: None,
         forwarder: 0,
         operation: None,
@@ -121,7 +121,7 @@ fn a_read_ends_at_its_first_short_part() {
     rig.data(&parts[0], whole.slice(..4096));
     let answer = rig.result(id).expect("the read succeeds");
     assert_eq!(answer.data.len, 5000);
-    assert_eq!(answer.data.pieces.concat(), &whole[..5000]);
+    assert_eq!(answer.data.to_vec(), &whole[..5000]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn other_forwarders_charges_and_epochs_are_passed_on() {
             result: Err(Status::Errno(5)),
             payload_len: 0,
         },
-        payload: Bytes::new(),
+        payload: Payload::new(),
     });
     let told = |rig: &mut Rig, offset| {
         rig.call(read(handle, offset, 10));
@@ -207,7 +207,7 @@ fn what_one_user_was_charged_is_no_other_users() {
             result: Err(Status::Errno(5)),
             payload_len: 0,
         },
-        payload: Bytes::new(),
+        payload: Payload::new(),
     });
     assert_eq!(told(&mut rig, 2, 4096).1, 0);
     assert_eq!(told(&mut rig, 1, 4096).1, 900);

@@ -293,14 +293,14 @@ fn a_seat_that_was_given_away_is_told_though_nobody_calls() {
         rig.input(Input::Received {
             forwarder,
             reply,
-            payload,
+            payload: payload.into(),
         });
         assert!(rig.sent.is_empty(), "it does not hold anything there");
     }
     rig.input(Input::Received {
         forwarder: 0,
         reply: notice,
-        payload: Bytes::new(),
+        payload: Payload::new(),
     });
     let probe = rig.next();
     assert_eq!((probe.forwarder, probe.request.op), (1, Op::ReclaimDone));

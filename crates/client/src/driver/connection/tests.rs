@@ -1,8 +1,10 @@
 //! Connections over pairs of sockets: what many threads send, and replies that come whole, in
 //! pieces and broken.
 
+use super::super::reply_memory::{KEPT_MAX, LONG};
 use super::*;
 use crate::wire::{Entry, Extent, Handle, Hints, Lens, Outcome, ReplySlot};
+use bytes::Bytes;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -37,7 +39,7 @@ fn frames_of_many_threads_arrive_whole() {
             scope.spawn(move || {
                 for _ in 0..FRAMES {
                     let head = |out: &mut Vec<u8>| out.extend_from_slice(&[number; 10]);
-                    connection.push(head, vec![Bytes::from(vec![number; 1500]); 2], false);
+                    connection.push(head, vec![Payload::from(vec![number; 1500]); 2], false);
                     connection.flush();
                 }
             });
@@ -61,7 +63,7 @@ fn frames_of_many_threads_arrive_whole() {
 
 #[test]
 fn what_a_lost_forwarder_may_work_on_is_not_used_again_and_not_kept_for_ever() {
-    let arena = Arena::new(3 * 4096, None).expect("memory");
+    let arena = Arena::shared(3 * 4096, None).expect("memory");
     let (stream, _peer) = streams();
     let connection = Connection::new(stream, Some(Arc::clone(&arena)));
     connection.accepted();
@@ -92,8 +94,8 @@ fn what_a_lost_forwarder_may_work_on_is_not_used_again_and_not_kept_for_ever() {
     };
     connection.enqueue_request(&request(1, read(4096), 0), Vec::new());
     let piece = arena.take(100).expect("there is room");
-    let bytes = piece.into_bytes(100).expect("it has them");
-    connection.enqueue_request(&request(2, write, 50), vec![bytes.slice(50..)]);
+    let bytes = Payload::of_piece(piece, 100).expect("it has them");
+    connection.enqueue_request(&request(2, write, 50), vec![bytes.slice(50..100)]);
     connection.enqueue_request(&request(3, read(10), 0), Vec::new());
     assert_eq!(connection.replied(3, Some(5)).map(|it| it.len()), Some(5));
     connection.close();
@@ -179,7 +181,7 @@ fn encode(replies: &[(Reply, Vec<u8>)]) -> Vec<u8> {
 
 fn receive_all(portions: &[&[u8]], greets: bool) -> Vec<Received> {
     let (ours, mut theirs) = streams();
-    let mut receiver = Receiver::new(1 << 20, greets, None);
+    let mut receiver = Receiver::new(1 << 20, greets, Arc::new(ReplyMemory::new(0)));
     let mut received = Vec::new();
     for portion in portions {
         theirs.write_all(portion).expect("the socket takes it");
@@ -196,7 +198,7 @@ fn assert_are_the_replies(received: &[Received]) {
             panic!("{received:?}")
         };
         assert_eq!(got, reply);
-        assert_eq!(bytes.as_deref(), Some(&payload[..]));
+        assert_eq!(bytes.as_ref().map(Payload::to_vec).as_ref(), Some(payload));
     }
 }
 
@@ -232,7 +234,7 @@ fn wrong_bytes_end_it() {
         let mut bad = good.clone();
         bad[at] ^= 1;
         theirs.write_all(&bad).expect("the socket takes it");
-        let mut receiver = Receiver::new(1 << 20, false, None);
+        let mut receiver = Receiver::new(1 << 20, false, Arc::new(ReplyMemory::new(0)));
         let mut received = Vec::new();
         let error = loop {
             match receiver.receive(&ours, &mut received) {
@@ -252,7 +254,7 @@ fn wrong_bytes_end_it() {
 #[test]
 fn the_end_of_the_stream_is_told() {
     let (ours, theirs) = streams();
-    let mut receiver = Receiver::new(1 << 20, false, None);
+    let mut receiver = Receiver::new(1 << 20, false, Arc::new(ReplyMemory::new(0)));
     let progress = receiver.receive(&ours, &mut Vec::new());
     assert_eq!(progress.expect("nothing there yet"), Progress::Empty);
     drop(theirs);
@@ -273,7 +275,7 @@ fn the_memory_of_a_dropped_payload_is_used_again_and_that_of_a_kept_one_is_not()
         (reply, vec![byte; LONG])
     };
     let (ours, mut theirs) = streams();
-    let mut receiver = Receiver::new(1 << 20, false, None);
+    let mut receiver = Receiver::new(1 << 20, false, Arc::new(ReplyMemory::new(0)));
     let mut receive = |receiver: &mut Receiver, byte| {
         let read = Op::Read {
             handle: Handle { inode: 1, birth: 1 },
@@ -288,7 +290,7 @@ fn the_memory_of_a_dropped_payload_is_used_again_and_that_of_a_kept_one_is_not()
             receiver.receive(&ours, &mut received).expect("valid");
         }
         match received.pop() {
-            Some(Received::Reply(_, Some(bytes))) => bytes,
+            Some(Received::Reply(_, Some(bytes))) => bytes.into_bytes(),
             other => panic!("{other:?}"),
         }
     };
@@ -298,13 +300,12 @@ fn the_memory_of_a_dropped_payload_is_used_again_and_that_of_a_kept_one_is_not()
             .collect();
         for byte in 100..120 {
             assert_eq!(receive(&mut receiver, byte), vec![byte; LONG]);
-            assert!(receiver.recent.len() <= RECENT_MAX);
         }
         for (byte, kept) in (0..).zip(kept) {
             assert_eq!(kept, vec![byte; LONG]);
         }
         // Bytes other than zeros show that the memory is that of a payload.
-        let again = |_| receiver.memory(LONG).bytes_mut()[0] > 0;
-        assert!((0..RECENT_MAX).any(again), "{count}");
+        let again = |_| receiver.memory.take(LONG).bytes_mut()[0] > 0;
+        assert!((0..KEPT_MAX).any(again), "{count}");
     }
 }

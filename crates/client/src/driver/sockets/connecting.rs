@@ -60,10 +60,11 @@ impl Sockets {
         if registered.is_err() {
             return self.lost(shared, number, generation, Gone::Connecting(Errno::NOMEM));
         }
+        let memory = Arc::clone(&shared.reply_memory);
         self.connections[number] = Entry::Live(Box::new(Live {
             generation,
             connection: Arc::new(Connection::new(stream, arena)),
-            receiver: Receiver::new(self.payload_max, remote, shared.arena.clone()),
+            receiver: Receiver::new(self.payload_max, remote, memory),
             awaits: Awaits::Peer,
             ticket: 0,
         }));

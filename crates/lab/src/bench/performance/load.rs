@@ -15,7 +15,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use tidegate_cli::fail::Fail;
 use tidegate_client::fs::{File as RemoteFile, OpenHow};
-use tidegate_client::{Bytes, Client, Context, Data, Errno, Options, Pending};
+use tidegate_client::{Client, Context, Data, Errno, Options, Payload, Pending};
 
 /// Reads and writes files as told on standard input: the other end of `bench performance`
 #[derive(clap::Args, Clone, Debug)]
@@ -291,20 +291,20 @@ fn remote(remote: &Remote, task: &Task, places: Places) -> std::io::Result<Share
 /// The memory of a program that has its bytes in a buffer of its own.
 struct Own {
     buffer: Vec<u8>,
-    bytes: Bytes,
+    bytes: Payload,
 }
 
 impl Own {
     fn new(len: usize) -> Own {
         let buffer = vec![7; len];
-        let bytes = Bytes::from(buffer.clone());
+        let bytes = Payload::from(buffer.clone());
         Own { buffer, bytes }
     }
 
     /// Copies the bytes to the program's buffer, unless the program uses them in place.
     fn take(&mut self, remote: &Remote, data: Data) -> std::io::Result<()> {
         let len = match remote.in_place {
-            true => data.into_bytes().len(),
+            true => data.len,
             false => data.copy_to(&mut self.buffer),
         };
         whole(len, self.buffer.len())
@@ -312,10 +312,10 @@ impl Own {
 
     /// The bytes to write. Making them takes no time, whether they are in a buffer or in the
     /// library's memory.
-    fn bytes(&self, remote: &Remote) -> Bytes {
+    fn bytes(&self, remote: &Remote) -> Payload {
         let room = || remote.file.client().room(self.buffer.len());
         let room = remote.in_place.then(room).flatten();
-        room.map_or_else(|| self.bytes.clone(), Bytes::from)
+        room.map_or_else(|| self.bytes.clone(), Payload::from)
     }
 }
 

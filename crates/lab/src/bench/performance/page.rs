@@ -198,8 +198,8 @@ fn introduction(machine: &str, effort: &Effort) -> String {
          - *direct*: `pread` and `pwrite` of a program on the same files in their directory;\n\
          - *client*: the Rust client, over memory that it shares with the forwarder; several in\n\
          \x20 flight are started by one thread, where other programs need a thread for each;\n\
-         - *in place*: the same by a program that uses the bytes where the client has them, and\n\
-         \x20 makes those that it writes there, instead of in a buffer of its own;\n\
+         - *in place*: the same by a program that has no buffer of its own: it makes the bytes\n\
+         \x20 that it writes in memory of the client, and leaves there those that it reads;\n\
          - *socket* and *TCP*: the same without shared memory, over a Unix socket and over TCP of\n\
          \x20 this machine;\n\
          - *short-cut*: the unmodified program, with its data past the kernel (`tidegate run`);\n\

@@ -156,7 +156,10 @@ impl Local {
         }
         Ok(Answer {
             outcome: Outcome::Data { lens },
-            data: Data { pieces, len },
+            data: Data {
+                pieces: pieces.into_iter().map(Into::into).collect(),
+                len,
+            },
         })
     }
 

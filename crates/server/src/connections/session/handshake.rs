@@ -5,7 +5,6 @@ use super::super::site_secrets::Valid;
 use super::super::{RequestSink, ToLoop};
 use super::Session;
 use crate::clock::wall_s;
-use std::io::IoSlice;
 use tidegate_net::{Greeting, Refusal, SiteId};
 use tidegate_wire::{Grant, Op, Role};
 use tracing::{debug, info};
@@ -133,7 +132,7 @@ impl Session {
     /// Sends a greeting, which is the first that is sent, and short.
     pub(super) fn greet(&self, greeting: &Greeting) -> Result<(), String> {
         let bytes = greeting.to_bytes();
-        match self.stream.send(&[IoSlice::new(&bytes)], false, None) {
+        match self.stream.send(&[bytes[..].into()], false, None) {
             Ok(sent) if sent == bytes.len() => Ok(()),
             _ => Err("it does not take an answer to its greeting".to_string()),
         }
