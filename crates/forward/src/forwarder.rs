@@ -9,6 +9,7 @@
 //! ([`open_files`], [`seat_locks`]). [`seat_gate`] makes every reply.
 
 mod accounts;
+mod admission;
 mod applications;
 mod counters;
 mod data_requests;
@@ -35,8 +36,8 @@ mod sync_errors;
 
 use crate::advisory_locks::Locks;
 use crate::host::{
-    Admission, Arrival, Config, ConnId, Input, IoPart, JobId, JobResult, Output, OwnershipFacts,
-    PayloadMemory, PolicyId, Recorded, ReplySlotAddress, StorageFacts,
+    Config, ConnId, Input, IoPart, JobId, JobResult, Output, OwnershipFacts, PolicyId, Recorded,
+    ReplySlotAddress, StorageFacts,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -50,8 +51,8 @@ use ill::BackEnd;
 use name_queues::NameQueues;
 use open_files::OpenFiles;
 use parked::Parked;
-pub use pool::Queue;
-use pool::{Pool, Room};
+use pool::Pool;
+pub use pool::{ArrivalNumber, Queue};
 pub use receive::is_scheduled;
 use receive::{Key, Pending};
 use seat_gate::Seats;
@@ -60,7 +61,7 @@ use served_facts::Noted;
 use sessions::{Client, Connection};
 use status::TextsTold;
 use tidegate_sched::{OptionsError, Scheduler, Time};
-use tidegate_wire::{Handle, Listed, Op, Outcome, Request, Status};
+use tidegate_wire::{Handle, Listed, Outcome, Status};
 
 /// The state of one forwarder, without its I/O.
 pub struct Forwarder {
@@ -209,86 +210,12 @@ impl Forwarder {
         Ok(forwarder)
     }
 
-    /// Whether the pool has room for the payload of a request whose header and body have arrived,
-    /// or for that of its reply. The host asks this before it reads the payload.
-    pub fn admit(&mut self, now: Time, conn: ConnId, request: &Request) -> Admission {
-        self.pass(now);
-        self.admission(conn, request, PayloadMemory::Pool)
-    }
-
-    /// Admits and receives a request in one step, where the host need not read the payload first.
-    /// Of a hello the host has already checked that the client knows the secret.
-    pub fn request(
-        &mut self,
-        now: Time,
-        conn: ConnId,
-        request: Box<Request>,
-        memory: PayloadMemory,
-    ) -> Arrival {
-        self.pass(now);
-        match self.admission(conn, &request, memory) {
-            Admission::NoPayload => {
-                self.received(conn, *request, None);
-                Arrival::Received(None)
-            }
-            Admission::Slot { slot, len } => {
-                self.received(conn, *request, Some(slot));
-                Arrival::Received(Some((slot, len)))
-            }
-            Admission::Wait => Arrival::Wait(request),
-            Admission::Refuse(reason) => Arrival::Refuse(reason),
-        }
-    }
-
     /// Takes the result of a job. Returns what the host should do first, which is the reply if one
     /// request waited for the job. [`Forwarder::poll`] may ask for more.
     pub fn finished(&mut self, now: Time, job: JobId, result: JobResult) -> Option<Output> {
         self.pass(now);
         self.job_finished(job, result);
         self.outputs.pop_front()
-    }
-
-    fn admission(&mut self, conn: ConnId, request: &Request, memory: PayloadMemory) -> Admission {
-        let Some(connection) = self.connections.get_mut(&conn) else {
-            return Admission::Refuse("the connection is closed".into());
-        };
-        let payload_max = connection.payload_max;
-        let wanted = match payload_bytes(request, memory) {
-            Ok(wanted) => wanted,
-            Err(reason) => return Admission::Refuse(reason.into()),
-        };
-        let len = match u32::try_from(wanted) {
-            Ok(0) => return Admission::NoPayload,
-            Ok(len) if len <= payload_max => len,
-            _ => {
-                return Admission::Refuse(
-                    format!("{wanted} bytes of payload, at most {payload_max} are allowed").into(),
-                );
-            }
-        };
-        let holder = connection.holder;
-        let room = match memory {
-            PayloadMemory::Pool => self.pool.admit(conn, len, holder),
-            PayloadMemory::Client => Room::Slot(self.pool.admit_shared(conn)),
-        };
-        match room {
-            Room::Slot(slot) => {
-                connection.admitted += 1;
-                Admission::Slot { slot, len }
-            }
-            Room::Full | Room::FullForHolder => Admission::Wait,
-        }
-    }
-
-    /// Where a connection waits, after [`Admission::Wait`] or [`Arrival::Wait`].
-    pub fn queue_of(&self, conn: ConnId) -> Queue {
-        self.pool.queue_of(conn)
-    }
-
-    /// A queue of connections that wait for their holder's part of the pool, which got room again;
-    /// each once. The host asks for them again, and then for those in [`Queue::OF_KINDS`].
-    pub fn roomier(&mut self) -> Option<Queue> {
-        self.pool.roomier()
     }
 
     /// Takes a report of the host. `now` never goes back.
@@ -495,38 +422,6 @@ impl Forwarder {
             reply_slot: pending.reply_slot_number?,
             sequence: pending.reply_slot?.sequence,
         })
-    }
-}
-
-/// Bytes that the payload of a request or of its reply needs, in the pool or in the client's
-/// memory; or which rule of the protocol the client broke.
-fn payload_bytes(request: &Request, memory: PayloadMemory) -> Result<u64, &'static str> {
-    let len = u64::from(request.payload_len);
-    if memory == PayloadMemory::Client {
-        let data = request.op.data();
-        let (_, extents) = data.ok_or("shared memory with an operation that has none")?;
-        return Ok(extents.bytes());
-    }
-    match &request.op {
-        Op::Read { .. } if len != 0 => Err("payload with a read"),
-        Op::Read { extents, .. } => Ok(extents.bytes()),
-        Op::Write { extents, .. } if extents.bytes() != len => {
-            Err("a write's payload and extents differ in length")
-        }
-        Op::Write { .. } | Op::Append { .. } => Ok(len),
-        session_ops!()
-        | path_ops!()
-        | look_ops!()
-        | name_ops!()
-        | attribute_ops!()
-        | open_ops!()
-        | lock_ops!()
-        | Op::Fsync { .. }
-        | Op::Fallocate { .. }
-        | Op::CopyRange { .. } => match len {
-            0 => Ok(0),
-            _ => Err("payload with an operation that has none"),
-        },
     }
 }
 

@@ -16,6 +16,7 @@ extern crate tidegate_wire;
 #[cfg(any(test, feature = "model"))]
 extern crate std;
 
+mod admission_queues;
 mod advisory_locks;
 mod back_end_files;
 pub mod effect;
@@ -34,8 +35,9 @@ pub mod share_rules;
 #[cfg(test)]
 mod tests;
 
+pub use admission_queues::{AdmissionQueues, Admits};
 pub use back_end_files::{Access, Errno, Files};
-pub use forwarder::{Forwarder, Queue, is_scheduled};
+pub use forwarder::{ArrivalNumber, Forwarder, Queue, is_scheduled};
 pub use host::*;
 pub use peer::Peer;
 pub use printable::Printable;

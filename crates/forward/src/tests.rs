@@ -4,6 +4,7 @@
 //! The host keeps slots, carries jobs out over the model file system (at once, or one by one when
 //! told to hold them) and answers for seats. Nothing runs by itself: time is set by the tests.
 
+mod admission_tests;
 mod aside;
 mod cutoff;
 mod data_tests;
@@ -32,7 +33,8 @@ use crate::model::{Disk, ModelFiles, ModelTable, Switch};
 use crate::model_jobs::{Slots, carry_out};
 use crate::share_rules::Rules;
 use crate::{
-    Admission, Config, ConnId, Forwarder, Input, Job, JobId, JobResult, Output, Peer, SlotId,
+    Admission, ArrivalNumber, Config, ConnId, Forwarder, Input, Job, JobId, JobResult, Output,
+    Peer, SlotId,
 };
 use std::boxed::Box;
 use std::collections::{BTreeMap, VecDeque};
@@ -130,6 +132,9 @@ pub(super) struct Host {
     /// Device time that each data job reports.
     pub(super) device_ns: u64,
     conns: u64,
+    arrivals: u64,
+    /// Connections that wait, and with which request.
+    waits: BTreeMap<ConnId, u64>,
 }
 
 impl Host {
@@ -154,6 +159,8 @@ impl Host {
             drained: false,
             device_ns: 0,
             conns: 0,
+            arrivals: 0,
+            waits: BTreeMap::new(),
         };
         host.run();
         host
@@ -202,9 +209,20 @@ impl Host {
         conn
     }
 
+    /// Asks whether there is room for the payload of a request that arrives now, or that waits.
+    pub(super) fn admit(&mut self, conn: ConnId, request: &Request) -> Admission {
+        self.arrivals += 1;
+        let number = self.waits.remove(&conn).unwrap_or(self.arrivals);
+        let admission = (self.forwarder).admit(self.now, conn, ArrivalNumber(number), request);
+        if admission == Admission::Wait {
+            self.waits.insert(conn, number);
+        }
+        admission
+    }
+
     /// Hands a request in as a reactor does; false if there is no room for its payload.
     pub(super) fn receive(&mut self, conn: ConnId, request: Request, payload: &[u8]) -> bool {
-        let slot = match self.forwarder.admit(self.now, conn, &request) {
+        let slot = match self.admit(conn, &request) {
             Admission::NoPayload => None,
             Admission::Slot { slot, len } => {
                 let mut bytes = payload.to_vec();

@@ -479,7 +479,7 @@ impl World {
             while let Some(output) = self.hosts[index].poll(now) {
                 self.host_asks(forwarder, output);
             }
-            if !self.hosts[index].has_blocked() {
+            if !self.hosts[index].has_waiting() {
                 break;
             }
             self.hosts[index].admit(now);

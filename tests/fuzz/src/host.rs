@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tidegate_forward::model::{Disk, ModelFiles, ModelTable, Switch};
 use tidegate_forward::model_jobs::{Slots, carry_out};
 use tidegate_forward::{
-    Admission, Config, ConnId, Forwarder, Input, Job, JobId, Output, Peer, SeatTable, SlotId,
+    Admission, ArrivalNumber, Config, ConnId, Forwarder, Input, Job, JobId, Output, Peer,
+    SeatTable, SlotId,
 };
 use tidegate_sched::{Options, Time};
 use tidegate_wire::frame::{HEADER_LEN, decode_header, decode_request, encode_request};
@@ -42,6 +43,9 @@ pub(crate) struct Host {
     wanted: Vec<u16>,
     generation: u64,
     conns: u64,
+    arrivals: u64,
+    /// Connections that wait, and with which request.
+    waits: BTreeMap<ConnId, u64>,
 }
 
 impl Host {
@@ -90,6 +94,8 @@ impl Host {
             wanted: Vec::new(),
             generation: 0,
             conns: 0,
+            arrivals: 0,
+            waits: BTreeMap::new(),
         }
     }
 
@@ -129,7 +135,13 @@ impl Host {
         payload: &[u8],
     ) -> Option<Request> {
         let request = arrived(request)?;
-        let slot = match self.forwarder.admit(self.now, conn, &request) {
+        self.arrivals += 1;
+        let number = self.waits.remove(&conn).unwrap_or(self.arrivals);
+        let admission = (self.forwarder).admit(self.now, conn, ArrivalNumber(number), &request);
+        if admission == Admission::Wait {
+            self.waits.insert(conn, number);
+        }
+        let slot = match admission {
             Admission::NoPayload => None,
             Admission::Slot { slot, len } => {
                 let mut bytes = payload.to_vec();

@@ -167,7 +167,7 @@ fn payloads_that_do_not_fit_are_refused_before_they_are_read() {
             payload_len,
             ..plain(900, op)
         };
-        let admission = host.forwarder.admit(host.now, tester.conn, &request);
+        let admission = host.admit(tester.conn, &request);
         assert!(
             matches!(admission, Admission::Refuse(_)),
             "{admission:?} for {request:?}"
@@ -181,7 +181,7 @@ fn a_slot_of_another_connection_is_not_believed() {
     let file = tester.create(&mut host, "file");
     let mut other = Tester::new(&mut host, 8);
     let request = tester.request(write(file, 0, 4), 4);
-    let slot = match host.forwarder.admit(host.now, tester.conn, &request) {
+    let slot = match host.admit(tester.conn, &request) {
         Admission::Slot { slot, .. } => slot,
         other => panic!("no slot: {other:?}"),
     };

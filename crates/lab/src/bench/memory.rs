@@ -106,12 +106,12 @@ impl Memory {
             ),
             Claim::new(
                 format!(
-                    "the pool was full, with {:.1} of {} MiB",
+                    "one application had its part of the pool, {:.1} of {} MiB",
                     mib(used),
                     self.pool_mib
                 ),
-                // The last slot may have been too small for what came next.
-                used <= pool && used + MIB >= pool,
+                // Up to 8 times as much as is free, with what came next, which had no room.
+                used <= pool && used + MIB > 8 * (pool - used).saturating_sub(MIB),
             ),
         ]
     }

@@ -141,7 +141,8 @@ keys! {
         /// Outstanding payload of all clients together; at least `payload_max`, rounded up to a
         /// power of two. Each payload counts the memory of its slot, a power of two of at least
         /// 4 KiB; slots kept for later are within the bound too. When it is full, further
-        /// requests wait in their sockets. `tidegate bench memory --check` shows that a forwarder
+        /// requests wait in their sockets; those of an application that has much of it wait
+        /// before that, as told below. `tidegate bench memory --check` shows that a forwarder
         /// stays within this and 64 MiB
         pool_bytes: u64 = or(256 << 20).range(4096, 1 << 40).unit("bytes");
 

@@ -3,15 +3,9 @@
 //!
 //! A payload occupies a buffer of the pool from before it is read until it is written or sent,
 //! unless it lies in memory that the client shares. If the pool has no buffer for a request, the
-//! request waits here, and so do the requests behind it on its connection. The shard stops reading
-//! the connection once [`HANDED_MAX`] of its requests are waiting. Connections wait in order of
-//! arrival. When memory is freed, the loop asks for them in that order and stops at the first one
-//! that finds no buffer, so that no later connection takes memory from an earlier one. A connection
-//! that got memory for at least one request, and finds none for its next, goes to the end of the
-//! queue. Connections of a user or node that has its part of the pool wait in a queue of its own,
-//! so that nobody else waits behind them. Users, nodes and those to whom some of the pool is left
-//! wait in one queue each, for who comes first in one may find room where the first of another
-//! finds none.
+//! request waits here, and so do the requests behind it on its connection ([`AdmissionQueues`] has
+//! the order). The shard stops reading the connection once [`HANDED_MAX`] of its requests are
+//! waiting.
 //!
 //! A request whose payload has arrived is counted here, for a fault that tests inject, and delayed
 //! where delays are emulated.
@@ -24,11 +18,11 @@ use crate::clock::Zero;
 use crate::connections::outbox::{Body, Payload};
 use crate::connections::{Came, ReplyWay, ToShard};
 use crate::storage::{SharedMemory, SlotBuffer, Slots, die};
-use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use tidegate_forward::{
-    Admission as Admitted, Arrival, ConnId, Input, PayloadMemory, Queue, SlotId,
+    Admission as Admitted, AdmissionQueues, Admits, Arrival, ArrivalNumber, ConnId, Forwarder,
+    Input, PayloadMemory, SlotId,
 };
 use tidegate_sched::Time;
 use tidegate_wire::{Op, Request, session_ops};
@@ -39,11 +33,8 @@ pub(super) struct Admission {
     /// Buffers that the forwarder has given out again before this side learned that it had freed
     /// them.
     stale_frees: Vec<SlotId>,
-    /// Connections that wait for the pool, or for a holder's part of it, in order. Some of them
-    /// may have ended meanwhile.
-    order: BTreeMap<Queue, VecDeque<ConnId>>,
-    /// For each waiting connection: the request that has no buffer, and those behind it.
-    waiting: BTreeMap<ConnId, VecDeque<Came>>,
+    /// Requests that have no buffer.
+    waiting: AdmissionQueues<Came>,
     /// Whether buffers were freed since the waiting connections were last served.
     freed: bool,
     /// Requests that have arrived so far, without operations on sessions.
@@ -63,8 +54,7 @@ impl Admission {
         Admission {
             buffers,
             stale_frees: Vec::new(),
-            order: BTreeMap::new(),
-            waiting: BTreeMap::new(),
+            waiting: AdmissionQueues::default(),
             freed: false,
             arrived: 0,
             kill_at_request,
@@ -96,15 +86,9 @@ impl Admission {
         }
     }
 
-    /// Puts a connection with these requests at the end of a queue.
-    fn waits(&mut self, conn: ConnId, requests: VecDeque<Came>, queue: Queue) {
-        self.waiting.insert(conn, requests);
-        self.order.entry(queue).or_default().push_back(conn);
-    }
-
     /// Forgets a connection that has ended.
     pub(super) fn closed(&mut self, conn: ConnId) {
-        self.waiting.remove(&conn);
+        self.waiting.closed(conn);
         self.freed = true;
         if let Some(jitter) = &mut self.jitter {
             jitter.forget(conn);
@@ -203,80 +187,59 @@ impl ForwarderLoop {
 
     /// Admits a request, or lets it wait for memory.
     fn admit_or_wait(&mut self, conn: ConnId, came: Came) {
-        if let Some(behind) = self.admission.waiting.get_mut(&conn) {
-            return behind.push_back(came);
-        }
-        if let Some(came) = self.admit(conn, came) {
+        let number = self.admission.waiting.arrived();
+        let Some(came) = self.admission.waiting.behind(conn, number, came) else {
+            return;
+        };
+        if let Some(came) = self.admit(conn, number, came) {
             let queue = self.forwarder.queue_of(conn);
-            self.admission.waits(conn, VecDeque::from([came]), queue);
+            self.admission.waiting.wait(conn, number, came, queue);
         }
     }
 
     /// Serves the waiting connections in order, if buffers were freed. True if it did.
     pub(super) fn admit_waiting(&mut self) -> bool {
-        if !std::mem::take(&mut self.admission.freed) {
+        if !std::mem::take(&mut self.admission.freed) || self.admission.waiting.is_empty() {
             return false;
         }
-        let mut any = false;
-        while let Some(queue) = self.forwarder.roomier() {
-            any |= self.admit_queue(queue);
-        }
-        // Who leaves one queue, for memory or for its holder's, may have kept others from it.
-        while Queue::OF_KINDS.iter().any(|queue| self.admit_queue(*queue)) {
-            any = true;
-        }
+        let mut waiting = std::mem::take(&mut self.admission.waiting);
+        let any = waiting.retry(self);
+        self.admission.waiting = waiting;
         any
     }
 
-    /// Serves the connections of one queue in order. True if one of them waits there no longer.
-    fn admit_queue(&mut self, queue: Queue) -> bool {
-        let len = self.admission.order.get(&queue).map_or(0, VecDeque::len);
-        let mut any = false;
-        for _ in 0..len {
-            let order = self.admission.order.get_mut(&queue);
-            let Some(conn) = order.and_then(VecDeque::pop_front) else {
-                break;
-            };
-            let Some(mut requests) = self.admission.waiting.remove(&conn) else {
-                continue;
-            };
-            let mut is_first = true;
-            while let Some(came) = requests.pop_front() {
-                let Some(came) = self.admit(conn, came) else {
-                    is_first = false;
-                    continue;
+    /// Takes a request whose payload is still to be read, and gives its shard a buffer, if the pool
+    /// has one; otherwise returns it.
+    fn admit_payload(&mut self, conn: ConnId, number: ArrivalNumber, came: Came) -> Option<Came> {
+        let asked = &came.request;
+        match self.forwarder.admit(self.now, conn, number, asked) {
+            Admitted::Slot { slot, len } => {
+                let buffer = self.admission.open(slot, len);
+                self.ports.taken(conn);
+                let message = ToShard::Payload {
+                    conn,
+                    request: came.request,
+                    slot,
+                    buffer,
                 };
-                requests.push_front(came);
-                let now_in = self.forwarder.queue_of(conn);
-                self.admission.waits(conn, requests, now_in);
-                if now_in == queue && is_first {
-                    // The connection stays first, and those behind it find no memory either. Stop
-                    // here, because thousands may wait.
-                    let order = self.admission.order.get_mut(&queue);
-                    order.expect("it was put there").rotate_right(1);
-                    return any;
-                }
-                break;
+                self.ports.tell(conn, message);
+                None
             }
-            any = true;
+            Admitted::Wait => Some(came),
+            Admitted::NoPayload => unreachable!("its payload follows"),
+            Admitted::Refuse(reason) => {
+                self.ports.cut(conn, reason);
+                None
+            }
         }
-        if self
-            .admission
-            .order
-            .get(&queue)
-            .is_some_and(VecDeque::is_empty)
-        {
-            self.admission.order.remove(&queue);
-        }
-        any
     }
+}
 
-    /// Takes a request if the pool has memory for its payload; otherwise returns it. Drops the
-    /// request if the loop has told its connection to end.
-    fn admit(&mut self, conn: ConnId, came: Came) -> Option<Came> {
+impl Admits<Came> for ForwarderLoop {
+    fn admit(&mut self, conn: ConnId, number: ArrivalNumber, came: Came) -> Option<Came> {
         let way = self.ports.hears(conn)?;
         if came.payload_follows() {
-            return self.admit_payload(conn, came);
+            return self.admit_payload(conn, number, came);
         }
         let Came { request, shared } = came;
         let is_read_of_one = is_of_one_extent(&request.op);
@@ -284,7 +247,10 @@ impl ForwarderLoop {
             Some(_) => PayloadMemory::Client,
             None => PayloadMemory::Pool,
         };
-        match self.forwarder.request(self.now, conn, request, memory) {
+        match self
+            .forwarder
+            .request(self.now, conn, number, request, memory)
+        {
             Arrival::Received(room) => {
                 self.ports.taken(conn);
                 match (room, shared) {
@@ -312,28 +278,15 @@ impl ForwarderLoop {
         }
     }
 
-    /// Does the same for a request whose payload is still to be read, and gives its shard a buffer.
-    fn admit_payload(&mut self, conn: ConnId, came: Came) -> Option<Came> {
-        match self.forwarder.admit(self.now, conn, &came.request) {
-            Admitted::Slot { slot, len } => {
-                let buffer = self.admission.open(slot, len);
-                self.ports.taken(conn);
-                let message = ToShard::Payload {
-                    conn,
-                    request: came.request,
-                    slot,
-                    buffer,
-                };
-                self.ports.tell(conn, message);
-                None
-            }
-            Admitted::Wait => Some(came),
-            Admitted::NoPayload => unreachable!("its payload follows"),
-            Admitted::Refuse(reason) => {
-                self.ports.cut(conn, reason);
-                None
-            }
+    fn app_of(came: &Came) -> Option<u64> {
+        match came.shared {
+            Some(_) => None,
+            None => Forwarder::app_of(&came.request),
         }
+    }
+
+    fn forwarder(&mut self) -> &mut Forwarder {
+        &mut self.forwarder
     }
 }
 

@@ -7,12 +7,14 @@ use super::keeper::{Keeper, Step};
 use super::network::LinkId;
 use super::seats::Holding;
 use crate::rng::Rng;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
 use std::sync::Arc;
 use tidegate_forward::model::{Disk, ModelFiles, Switch};
 use tidegate_forward::model_jobs::{Slots, carry_out};
 use tidegate_forward::{
-    Access, Admission, Config, ConnId, Errno, Forwarder, Input, Job, JobId, Output, Peer,
+    Access, Admission, AdmissionQueues, Admits, ArrivalNumber, Config, ConnId, Errno, Forwarder,
+    Input, Job, JobId, Output, Peer,
 };
 use tidegate_sched::Time;
 use tidegate_wire::{Caller, Layout, Request};
@@ -43,6 +45,9 @@ pub enum Effect {
     Step(Step, u64),
 }
 
+/// A request and its payload.
+type Came = (Request, Vec<u8>);
+
 /// A running forwarder.
 pub struct Process {
     /// The forwarder, and which run of its process this is.
@@ -53,7 +58,10 @@ pub struct Process {
     layout: Layout,
     rng: Rng,
     slots: Slots,
-    inbox: BTreeMap<LinkId, VecDeque<(Request, Vec<u8>)>>,
+    links: BTreeSet<LinkId>,
+    /// What has arrived and the core was not asked for yet.
+    inbox: VecDeque<(LinkId, ArrivalNumber, Came)>,
+    waiting: AdmissionQueues<Came>,
     jobs: BTreeMap<JobId, Job>,
     /// Those of them that wait for the back end to be reached again.
     hanging: Vec<JobId>,
@@ -85,7 +93,7 @@ impl Process {
         };
         let (payload_max, layout) = (config.payload_max, config.layout);
         let core = Forwarder::new(config).expect("the world's options are right");
-        let (slots, inbox, jobs, hanging) = Default::default();
+        let (slots, links, inbox, waiting, jobs, hanging) = Default::default();
         Process {
             life,
             core,
@@ -94,7 +102,9 @@ impl Process {
             layout,
             rng,
             slots,
+            links,
             inbox,
+            waiting,
             jobs,
             hanging,
             payload_max,
@@ -105,7 +115,7 @@ impl Process {
 
     /// A client has connected.
     pub fn connected(&mut self, now: u64, link: LinkId) {
-        self.inbox.insert(link, VecDeque::new());
+        self.links.insert(link);
         let peer = Peer {
             credentials: Some(Caller::alone(0, 0)),
             powerless: None,
@@ -123,10 +133,17 @@ impl Process {
 
     /// A connection has ended.
     pub fn closed(&mut self, now: u64, link: LinkId) {
-        if self.inbox.remove(&link).is_some() {
+        if self.forget(link) {
             let time = self.clock.shows(now);
             self.core.handle(time, Input::Closed { conn: ConnId(link) });
         }
+    }
+
+    /// Forgets a link with all that came from it. True if there was one.
+    fn forget(&mut self, link: LinkId) -> bool {
+        self.inbox.retain(|(its, ..)| *its != link);
+        self.waiting.closed(ConnId(link));
+        self.links.remove(&link)
     }
 
     /// A frame has arrived.
@@ -136,8 +153,10 @@ impl Process {
             .expect("the client's frames are right");
         let request = tidegate_wire::frame::decode_request(&header, &frame.head[64..])
             .expect("the client's frames are right");
-        if let Some(inbox) = self.inbox.get_mut(&link) {
-            inbox.push_back((request, frame.payload.clone()));
+        if self.links.contains(&link) {
+            let number = self.waiting.arrived();
+            let came = (request, frame.payload.clone());
+            self.inbox.push_back((link, number, came));
         }
     }
 
@@ -299,39 +318,22 @@ impl Process {
     }
 
     fn admit(&mut self, now: u64) -> bool {
+        let mut waiting = mem::take(&mut self.waiting);
+        let mut asking = Asking { process: self, now };
         let mut some = false;
-        for link in self.inbox.keys().copied().collect::<Vec<_>>() {
-            while let Some((request, _)) = self.inbox.get(&link).and_then(|q| q.front()) {
-                let conn = ConnId(link);
-                let time = self.clock.shows(now);
-                let slot = match self.core.admit(time, conn, request) {
-                    Admission::NoPayload => None,
-                    Admission::Slot { slot, len } => Some((slot, len)),
-                    Admission::Wait => break,
-                    Admission::Refuse(reason) => panic!("a right client is refused: {reason}"),
-                };
-                let inbox = self.inbox.get_mut(&link).expect("looked at above");
-                let (request, payload) = inbox.pop_front().expect("looked at above");
-                if let Some((slot, len)) = slot {
-                    let mut buffer = payload;
-                    buffer.resize(len as usize, 0);
-                    assert!(
-                        self.slots.insert(slot, buffer).is_none(),
-                        "{slot:?} is in use"
-                    );
-                }
-                let slot = slot.map(|(slot, _)| slot);
-                self.core.handle(
-                    time,
-                    Input::Received {
-                        conn,
-                        request,
-                        slot,
-                    },
-                );
-                some = true;
+        while let Some((link, number, came)) = asking.process.inbox.pop_front() {
+            let conn = ConnId(link);
+            let Some(came) = waiting.behind(conn, number, came) else {
+                continue;
+            };
+            some = true;
+            if let Some(came) = asking.admit(conn, number, came) {
+                let queue = asking.process.core.queue_of(conn);
+                waiting.wait(conn, number, came, queue);
             }
         }
+        some |= waiting.retry(&mut asking);
+        self.waiting = waiting;
         some
     }
 
@@ -377,7 +379,7 @@ impl Process {
                 _ => unreachable!("on a node of its own each process has a keeper"),
             },
             Output::Close { conn, .. } => {
-                self.inbox.remove(&LinkId::from(conn.0));
+                self.forget(conn.0);
                 out.push(Effect::Cut(conn.0));
             }
             Output::ParsePolicy { policy, .. } => {
@@ -397,5 +399,45 @@ impl Process {
             }
             Output::Served(_) | Output::Log { .. } | Output::Drained => {}
         }
+    }
+}
+
+/// A process that asks at this time whether there is room for requests.
+struct Asking<'p> {
+    process: &'p mut Process,
+    now: u64,
+}
+
+impl Admits<Came> for Asking<'_> {
+    fn admit(&mut self, conn: ConnId, number: ArrivalNumber, came: Came) -> Option<Came> {
+        let process = &mut *self.process;
+        let time = process.clock.shows(self.now);
+        let slot = match process.core.admit(time, conn, number, &came.0) {
+            Admission::NoPayload => None,
+            Admission::Slot { slot, len } => Some((slot, len)),
+            Admission::Wait => return Some(came),
+            Admission::Refuse(reason) => panic!("a right client is refused: {reason}"),
+        };
+        let (request, mut buffer) = came;
+        if let Some((slot, len)) = slot {
+            buffer.resize(len as usize, 0);
+            let before = process.slots.insert(slot, buffer);
+            assert!(before.is_none(), "{slot:?} is in use");
+        }
+        let received = Input::Received {
+            conn,
+            request,
+            slot: slot.map(|(slot, _)| slot),
+        };
+        process.core.handle(time, received);
+        None
+    }
+
+    fn app_of((request, _): &Came) -> Option<u64> {
+        Forwarder::app_of(request)
+    }
+
+    fn forwarder(&mut self) -> &mut Forwarder {
+        &mut self.process.core
     }
 }

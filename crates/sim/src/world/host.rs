@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use tidegate_device::DeviceOptions;
 use tidegate_device::address::local_offset;
 use tidegate_forward::{
-    Admission, Config, ConnId, Forwarder, Input, IoPart, Job, JobId, JobResult, Output, Peer,
+    Admission, AdmissionQueues, Admits, ArrivalNumber, Config, ConnId, Forwarder, Input, IoPart,
+    Job, JobId, JobResult, Output, Peer,
 };
 use tidegate_sched::{Direction, Time};
 use tidegate_wire::{Caller, Handle, Layout, Op, Outcome, Request};
@@ -50,8 +51,8 @@ pub(super) struct Host {
     pub(super) life: u32,
     /// When the world pumps it again if nothing happens before, in ns.
     pub(super) wakes_at: u64,
-    /// Requests for whose payload there is no room, in order of arrival.
-    blocked: VecDeque<(LinkId, Request)>,
+    /// Requests for whose payload there is no room.
+    waiting: AdmissionQueues<Request>,
     /// When the process has taken in the requests so far, ns: it takes them in one after the other.
     taken_until: u64,
     /// When those of them that wait will be taken, if that makes a difference.
@@ -64,6 +65,40 @@ pub(super) struct Host {
     layout: Layout,
     jobs: BTreeMap<JobId, Running>,
     work: Work,
+}
+
+/// A forwarder that is asked at this time whether it has room for requests.
+struct Asking<'h> {
+    core: &'h mut Forwarder,
+    now: u64,
+}
+
+impl Admits<Request> for Asking<'_> {
+    fn admit(&mut self, conn: ConnId, number: ArrivalNumber, request: Request) -> Option<Request> {
+        let now = Time(self.now);
+        let slot = match self.core.admit(now, conn, number, &request) {
+            Admission::NoPayload => None,
+            Admission::Slot { slot, .. } => Some(slot),
+            Admission::Wait => return Some(request),
+            // Its connection was closed.
+            Admission::Refuse(_) => return None,
+        };
+        let received = Input::Received {
+            conn,
+            request,
+            slot,
+        };
+        self.core.handle(now, received);
+        None
+    }
+
+    fn app_of(request: &Request) -> Option<u64> {
+        Forwarder::app_of(request)
+    }
+
+    fn forwarder(&mut self) -> &mut Forwarder {
+        self.core
+    }
 }
 
 /// A job that was begun.
@@ -90,7 +125,7 @@ impl Host {
             core: None,
             life: 0,
             wakes_at: u64::MAX,
-            blocked: VecDeque::new(),
+            waiting: AdmissionQueues::default(),
             taken_until: 0,
             taking: VecDeque::new(),
             contention_percent,
@@ -117,7 +152,7 @@ impl Host {
     pub(super) fn die(&mut self) {
         self.core = None;
         self.life += 1;
-        self.blocked.clear();
+        self.waiting = AdmissionQueues::default();
         self.jobs.clear();
     }
 
@@ -158,50 +193,37 @@ impl Host {
         self.taken_until
     }
 
-    /// A request has arrived. True if it waits for room.
+    /// A request has arrived.
     pub(super) fn received(&mut self, now: u64, link: LinkId, request: Request) {
-        self.blocked.push_back((link, request));
-        if self.blocked.len() == 1 {
-            self.admit(now);
+        let number = self.waiting.arrived();
+        let conn = Link::conn(link);
+        let Some(core) = &mut self.core else { return };
+        let Some(request) = self.waiting.behind(conn, number, request) else {
+            return;
+        };
+        let mut asking = Asking { core, now };
+        if let Some(request) = asking.admit(conn, number, request) {
+            let queue = core.queue_of(conn);
+            self.waiting.wait(conn, number, request, queue);
         }
     }
 
     /// A connection has ended.
     pub(super) fn closed(&mut self, now: u64, link: LinkId) {
-        self.blocked.retain(|(its, _)| *its != link);
         let conn = Link::conn(link);
+        self.waiting.closed(conn);
         self.tell(now, Input::Closed { conn });
     }
 
-    /// Gives the core requests as far as the pool has room for their payload.
+    /// Gives the core the requests that wait, as far as the pool has room for their payload.
     pub(super) fn admit(&mut self, now: u64) {
-        let Some(core) = &mut self.core else { return };
-        while let Some((link, request)) = self.blocked.front() {
-            let conn = Link::conn(*link);
-            let slot = match core.admit(Time(now), conn, request) {
-                Admission::NoPayload => None,
-                Admission::Slot { slot, .. } => Some(slot),
-                Admission::Wait => return,
-                // Its connection was closed.
-                Admission::Refuse(_) => {
-                    self.blocked.pop_front();
-                    continue;
-                }
-            };
-            let (_, request) = self.blocked.pop_front().expect("looked at above");
-            core.handle(
-                Time(now),
-                Input::Received {
-                    conn,
-                    request,
-                    slot,
-                },
-            );
+        if let Some(core) = &mut self.core {
+            self.waiting.retry(&mut Asking { core, now });
         }
     }
 
-    pub(super) fn has_blocked(&self) -> bool {
-        !self.blocked.is_empty()
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     pub(super) fn poll(&mut self, now: u64) -> Option<Output> {
