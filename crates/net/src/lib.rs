@@ -34,7 +34,7 @@ pub use handshake::{
 };
 pub use listener::{ListenError, Listener, Origin};
 pub use mailbox::{Incoming, Outgoing, Waker, mailbox};
-pub use peer::Credentials;
+pub use peer::{Credentials, Question};
 pub use poller::{Poller, Spin};
 pub use secret::{Secret, SecretError, SiteId, SiteSecret, random_text, read_private};
 pub use stream::{Beside, Stream};

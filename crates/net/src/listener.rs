@@ -1,7 +1,7 @@
 //! The forwarder's side of connecting: sockets to listen on, and who connected to them.
 
 use crate::address::{Address, Place};
-use crate::peer::{self, Credentials};
+use crate::peer::{self, Credentials, Question};
 use crate::stream::Stream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -96,9 +96,10 @@ impl Listener {
         registry.register(&mut SourceFd(&fd), token, Interest::READABLE)
     }
 
-    /// Accepts the next connection; returns it and who made it. `WouldBlock`: no client is waiting.
-    /// `ConnectionAborted`: accepting this one failed, others may succeed.
-    pub fn accept(&self) -> io::Result<(Stream, Origin)> {
+    /// Accepts the next connection; returns it and who made it, and what another process was asked
+    /// of that. `WouldBlock`: no client is waiting. `ConnectionAborted`: accepting this one failed,
+    /// others may succeed.
+    pub fn accept(&self) -> io::Result<(Stream, Origin, Option<Question>)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, from) = net::acceptfrom_with(&self.socket, flags)?;
         let transport = match (self.address.provider, &self.address.place) {
@@ -106,25 +107,28 @@ impl Listener {
             (None, Place::Tcp(_)) => "tcp".to_string(),
             (None, Place::Unix(_)) => "unix".to_string(),
         };
-        let origin = match from.and_then(|from| SocketAddr::try_from(from).ok()) {
+        let (origin, question) = match from.and_then(|from| SocketAddr::try_from(from).ok()) {
             Some(from) => {
                 sockopt::set_tcp_nodelay(&socket, true)?;
-                Origin {
+                let origin = Origin {
                     credentials: None,
                     address: format!("{transport}:{from}"),
-                }
+                };
+                (origin, None)
             }
             None => {
-                let (credentials, pid) = peer::credentials(socket.as_fd()).map_err(refused)?;
-                Origin {
+                let found = peer::credentials(socket.as_fd()).map_err(refused)?;
+                let (credentials, pid, question) = found;
+                let origin = Origin {
                     credentials: Some(credentials),
                     address: format!("{transport}:pid {pid}"),
-                }
+                };
+                (origin, question)
             }
         };
         let stream = Stream::new(socket, self.address.provider);
         stream.connected().map_err(refused)?;
-        Ok((stream, origin))
+        Ok((stream, origin, question))
     }
 }
 

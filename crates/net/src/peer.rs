@@ -28,9 +28,29 @@ pub struct Credentials {
     pub powerless: Option<&'static str>,
 }
 
+/// What the process that looks at peers was asked about one with uid 0. Until it has answered, the
+/// peer's credentials say that it cannot do what root can.
+#[derive(Debug)]
+pub struct Question {
+    /// The number that the answer has.
+    pub number: u32,
+    /// The process that connected; None before Linux 6.5.
+    process: Option<OwnedFd>,
+}
+
+impl Question {
+    /// Why the peer cannot do what root can, now that this was found of the process of its number.
+    pub fn powerless(&self, found: Result<(), &'static str>) -> Option<&'static str> {
+        still(self.process.as_ref(), found).err()
+    }
+}
+
 /// Asks the kernel who connected. Also returns the process id, or 0 if the process is in no
-/// namespace that this one sees. An error concerns this connection alone.
-pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<(Credentials, i32)> {
+/// namespace that this one sees, and what another process was asked about a peer with uid 0. An
+/// error concerns this connection alone.
+pub(crate) fn credentials(
+    socket: BorrowedFd<'_>,
+) -> io::Result<(Credentials, i32, Option<Question>)> {
     let mut who = [0u32; 3];
     ask(socket, libc::SO_PEERCRED, &mut who)?;
     let [pid, uid, gid] = who;
@@ -40,11 +60,14 @@ pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<(Credentials, i3
         gid,
         groups: groups(socket)?,
     };
-    let powerless = match uid {
-        0 => power_of(socket, pid).err(),
-        _ => None,
+    let (powerless, question) = match uid {
+        0 => match power_of(socket, pid) {
+            Ok(question) => (Some(UNKNOWN), Some(question)),
+            Err(found) => (found.err(), None),
+        },
+        _ => (None, None),
     };
-    Ok((Credentials { caller, powerless }, pid))
+    Ok((Credentials { caller, powerless }, pid, question))
 }
 
 /// The supplementary groups. A peer with more than [`GROUPS_MAX`] is an error: without some of them
@@ -81,20 +104,32 @@ fn ask(socket: BorrowedFd<'_>, option: libc::c_int, into: &mut [u32]) -> io::Res
     }
 }
 
-/// Whether the process that connected has root's capabilities in this process's user namespace. An
-/// error says why not, or that it cannot be known.
-fn power_of(socket: BorrowedFd<'_>, pid: i32) -> Result<(), &'static str> {
-    let found = witness::ask(pid).unwrap_or_else(|| power::look(pid));
-    // What was looked at had this number. If the process that connected has it still, it was that
+/// Asks whether the process that connected has root's capabilities in this process's user
+/// namespace. The error is the answer, where no other process has to be asked: that it has, or why
+/// not, or that it cannot be known.
+fn power_of(socket: BorrowedFd<'_>, pid: i32) -> Result<Question, Result<(), &'static str>> {
+    let process = pidfd(socket).map_err(|_| Err(GONE))?;
+    match witness::ask(pid) {
+        Some(Ok(number)) => Ok(Question { number, process }),
+        Some(Err(error)) => {
+            tracing::debug!(%error, "the process that looks at peers with uid 0 takes no question");
+            Err(Err(UNKNOWN))
+        }
+        None => Err(still(process.as_ref(), power::look(pid))),
+    }
+}
+
+/// What was found of the process that connected, if it was that process.
+fn still(process: Option<&OwnedFd>, found: Result<(), &'static str>) -> Result<(), &'static str> {
+    // What was looked at had its number. If the process that connected has it still, it was that
     // process. Kernels before 6.5 do not name the process. There the number may be another
     // process's by now, if the peer connected and ended, and the number came round before it was
     // accepted.
-    if let Some(connected) = pidfd(socket).map_err(|_| GONE)?
-        && has_ended(&connected).map_err(|_| UNKNOWN)?
-    {
-        return Err(GONE);
+    match process.map(has_ended).transpose() {
+        Ok(None | Some(false)) => found,
+        Ok(Some(true)) => Err(GONE),
+        Err(_) => Err(UNKNOWN),
     }
-    found
 }
 
 /// The process that connected; None before Linux 6.5.

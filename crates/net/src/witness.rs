@@ -7,26 +7,33 @@
 //! is confined: if this one ends first, it must end too, for its supervisor to start both.
 
 use crate::power;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, WaitOptions, waitpid};
-use std::io;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-
-/// How long an answer may take, in seconds.
-const ANSWER_MAX_S: i64 = 5;
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The process that this process asks, if it started one.
-static WITNESS: OnceLock<Mutex<Witness>> = OnceLock::new();
+static WITNESS: OnceLock<Witness> = OnceLock::new();
 
 struct Witness {
     process: Pid,
     /// How it ended, once that is known.
-    ended: Option<String>,
+    ended: Mutex<Option<String>>,
+    /// Nobody waits at it: who asks has other work until the answer is there, or never comes.
     socket: OwnedFd,
-    /// Questions so far, which tells the answer to one from a late answer to another.
-    asked: u32,
+    /// Questions so far, which tells the answers from each other.
+    asked: AtomicU32,
+}
+
+/// What it says of the process that the question of this number was about.
+pub struct Answer {
+    /// The question's number.
+    pub number: u32,
+    /// Whether that process is root; else why not.
+    pub found: Result<(), &'static str>,
 }
 
 /// Starts the process that looks at peers from now on. `confine` is called in it, and gives up all
@@ -45,11 +52,11 @@ pub fn start(confine: fn()) -> io::Result<()> {
         child => {
             let witness = Witness {
                 process: Pid::from_raw(child).expect("0 and -1 are taken above"),
-                ended: None,
+                ended: Mutex::new(None),
                 socket: ours,
-                asked: 0,
+                asked: AtomicU32::new(0),
             };
-            match WITNESS.set(Mutex::new(witness)) {
+            match WITNESS.set(witness) {
                 Ok(()) => Ok(()),
                 Err(_) => Err(io::Error::other("there is one already")),
             }
@@ -58,13 +65,15 @@ pub fn start(confine: fn()) -> io::Result<()> {
 }
 
 /// How that process ended, in words; None while it runs, and if there is none. Does not wait for
-/// it, and may wait for the answer to a question. SIGCHLD tells when to ask again.
+/// it. SIGCHLD tells when to ask again.
 pub fn ended() -> Option<String> {
-    let mut witness = witness()?;
-    if witness.ended.is_none() {
+    let witness = WITNESS.get()?;
+    let ended = witness.ended.lock();
+    let mut ended = ended.unwrap_or_else(PoisonError::into_inner);
+    if ended.is_none() {
         let found = waitpid(Some(witness.process), WaitOptions::NOHANG);
-        witness.ended = match found {
-            Ok(None) | Err(rustix::io::Errno::INTR) => None,
+        *ended = match found {
+            Ok(None) | Err(Errno::INTR) => None,
             Ok(Some((_, status))) => Some(match status.terminating_signal() {
                 Some(signal) => format!("by signal {signal}"),
                 None => format!("with exit code {}", status.exit_status().unwrap_or(-1)),
@@ -72,54 +81,50 @@ pub fn ended() -> Option<String> {
             Err(error) => Some(error.to_string()),
         };
     }
-    witness.ended.clone()
+    ended.clone()
 }
 
-fn witness() -> Option<MutexGuard<'static, Witness>> {
-    let witness = WITNESS.get()?.lock();
-    Some(witness.unwrap_or_else(PoisonError::into_inner))
+/// What becomes readable when there are answers; None if this process looks itself.
+pub fn socket() -> Option<BorrowedFd<'static>> {
+    Some(WITNESS.get()?.socket.as_fd())
 }
 
-/// Asks about the process of this number; None if this process looks itself.
-pub(crate) fn ask(pid: i32) -> Option<Result<(), &'static str>> {
-    Some(witness()?.ask(pid).unwrap_or_else(|error| {
-        tracing::error!(%error, "the process that looks at peers with uid 0 does not answer");
-        Err(power::UNKNOWN)
-    }))
+/// Asks about the process of this number, and returns the question's; None if this process looks
+/// itself. Fails if that process is gone or has many questions before it, but does not wait.
+pub(crate) fn ask(pid: i32) -> Option<io::Result<u32>> {
+    let witness = WITNESS.get()?;
+    let number = witness.asked.fetch_add(1, Ordering::Relaxed);
+    let question = [number.to_le_bytes(), pid.to_le_bytes()].concat();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let sent = net::send(&witness.socket, &question, flags);
+    Some(sent.map(|_| number).map_err(io::Error::from))
 }
 
-impl Witness {
-    fn ask(&mut self, pid: i32) -> io::Result<Result<(), &'static str>> {
-        self.asked = self.asked.wrapping_add(1);
-        let number = self.asked.to_le_bytes();
-        let question = [number, pid.to_le_bytes()].concat();
-        net::send(&self.socket, &question, SendFlags::NOSIGNAL)?;
-        loop {
-            let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
-            let limit = Timespec {
-                tv_sec: ANSWER_MAX_S,
-                tv_nsec: 0,
-            };
-            match poll(&mut polled, Some(&limit)) {
-                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                Err(rustix::io::Errno::INTR) => continue,
-                other => other?,
-            };
-            let mut answer = [0; 5];
-            let (len, _) = net::recv(&self.socket, &mut answer, RecvFlags::empty())?;
-            match answer {
-                _ if len == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                [a, b, c, d, why] if len == 5 && [a, b, c, d] == number => {
-                    return Ok(match why {
-                        0 => Ok(()),
-                        why => Err(*power::REASONS
-                            .get(usize::from(why) - 1)
-                            .unwrap_or(&power::UNKNOWN)),
-                    });
-                }
-                _ => {}
-            }
+/// The next answer, which may be to a question that nobody waits for any longer; None if there is
+/// none now. An error says that there will be none.
+pub fn answer() -> io::Result<Option<Answer>> {
+    let Some(witness) = WITNESS.get() else {
+        return Ok(None);
+    };
+    let mut answer = [0; 5];
+    let received = retry_on_intr(|| net::recv(&witness.socket, &mut answer, RecvFlags::DONTWAIT));
+    match received {
+        Ok((5, _)) => {
+            let [a, b, c, d, why] = answer;
+            Ok(Some(Answer {
+                number: u32::from_le_bytes([a, b, c, d]),
+                found: match why {
+                    0 => Ok(()),
+                    why => {
+                        let why = power::REASONS.get(usize::from(why) - 1);
+                        Err(*why.unwrap_or(&power::UNKNOWN))
+                    }
+                },
+            }))
         }
+        Ok(_) => Err(ErrorKind::UnexpectedEof.into()),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -146,7 +151,7 @@ fn serve(socket: OwnedFd, confine: fn()) -> ! {
         let mut question = [0; 8];
         match net::recv(socket, &mut question, RecvFlags::empty()) {
             Ok((8, _)) => {}
-            Err(rustix::io::Errno::INTR) => continue,
+            Err(Errno::INTR) => continue,
             // SAFETY: it ends this process, which has nothing to tidy up.
             _ => unsafe { libc::_exit(0) },
         }

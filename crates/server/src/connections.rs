@@ -17,6 +17,7 @@ pub mod shard;
 pub mod site_secrets;
 pub mod ticket_desk;
 mod turns;
+mod unknown_peers;
 
 use crate::clock::Zero;
 use crate::lock::lock;

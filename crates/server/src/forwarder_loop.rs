@@ -19,7 +19,7 @@ use crate::adapters::seat_keeper::SeatKeeper;
 use crate::adapters::stuck::Stuck;
 use crate::adapters::trim::Trim;
 use crate::clock::Zero;
-use crate::connections::acceptor::{Acceptor, NO_HELLO};
+use crate::connections::acceptor::{Accepted, Acceptor, NO_HELLO};
 use crate::connections::outbox::Body;
 use crate::connections::shard::{CONNS, SCAN_NS, Shard};
 use crate::connections::site_secrets::SiteSecrets;
@@ -31,10 +31,11 @@ use admission::Admission;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Token};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_forward::{ConnId, Forwarder, HostCounts, Input, Output, SlotId};
-use tidegate_net::{Encryption, Listener, Poller};
+use tidegate_net::{Encryption, Listener, Poller, witness};
 use tidegate_sched::Time;
 use tidegate_wire::{Op, Reply};
 use tracing::info;
@@ -44,6 +45,7 @@ pub use waker::Stop;
 const LISTENERS: usize = 1;
 const JITTER: usize = CONNS - 1;
 const STORAGE: usize = CONNS - 2;
+const PEERS: usize = CONNS - 3;
 
 /// How many connections are accepted in one pass, before those that exist have a turn.
 const ACCEPTED_MAX: usize = 64;
@@ -155,6 +157,7 @@ impl ForwarderLoop {
         };
         watch(parts.jitter.as_ref().map(Jitter::wake_fd), JITTER)?;
         watch(parts.storage.wake_fd(), STORAGE)?;
+        watch(witness::socket().map(|it| it.as_raw_fd()), PEERS)?;
         let policy = Arc::new(ConnectionPolicy {
             secrets: parts.secrets,
             desk: parts.desk,
@@ -223,6 +226,7 @@ impl ForwarderLoop {
             for event in events.iter() {
                 match event.token().0 {
                     JITTER | STORAGE => {}
+                    PEERS => self.take_answers(),
                     number if (LISTENERS..CONNS).contains(&number) => {
                         self.accept(number - LISTENERS);
                     }
@@ -296,6 +300,7 @@ impl ForwarderLoop {
         for listener in self.acceptor.again(self.now) {
             self.accept(listener);
         }
+        self.take_answers();
         self.look_by(self.acceptor.again_at());
         for report in self.gossip.received() {
             self.tell(Input::PeerService(report));
@@ -369,15 +374,28 @@ impl ForwarderLoop {
             let Some(accepted) = self.acceptor.accept(listener, self.now) else {
                 break;
             };
-            if let Some(older) = accepted.instead_of {
-                self.ports.cut(older, NO_HELLO.into());
-            }
-            let conn = accepted.session.id;
-            let peer = accepted.peer;
-            self.tell(Input::Connected { conn, peer });
-            self.ports.serve(accepted.session);
+            self.connected(accepted);
         }
         self.look_by(self.acceptor.again_at());
+        self.look_by(self.acceptor.answer_until());
+    }
+
+    fn connected(&mut self, accepted: Accepted) {
+        if let Some(older) = accepted.instead_of {
+            self.ports.cut(older, NO_HELLO.into());
+        }
+        let conn = accepted.session.id;
+        let peer = accepted.peer;
+        self.tell(Input::Connected { conn, peer });
+        self.ports.serve(accepted.session);
+    }
+
+    /// Serves the connections of which it is known now whether they are root's.
+    fn take_answers(&mut self) {
+        while let Some(accepted) = self.acceptor.answered(self.now) {
+            self.connected(accepted);
+        }
+        self.look_by(self.acceptor.answer_until());
     }
 
     /// Serves the connections of shard 0 until none can continue in this pass.

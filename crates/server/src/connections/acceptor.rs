@@ -5,17 +5,22 @@ use super::ConnectionPolicy;
 use super::doors::{Bounds, Doors, Entry, Whose};
 use super::log_limit::LogLimit;
 use super::session::Session;
+use super::unknown_peers::{Unknown, UnknownPeers};
 use mio::{Registry, Token};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use tidegate_forward::{ConnId, Peer};
-use tidegate_net::{FrameReader, Listener, Origin, Stream};
+use tidegate_net::{FrameReader, Listener, Origin, Stream, witness};
 use tidegate_sched::Time;
-use tracing::warn;
+use tracing::{error, warn};
 
 /// How long the forwarder waits before it accepts again after the system ran out of a resource,
 /// such as descriptors.
 const ACCEPT_AGAIN_NS: u64 = 100_000_000;
+
+/// How long it waits where connections before have no answer yet of the process that looks at
+/// peers.
+const ANSWERED_NS: u64 = 1_000_000;
 
 /// Why a connection ends in the place of which another one is served.
 pub const NO_HELLO: &str = "it said no hello, and others want to connect";
@@ -38,6 +43,8 @@ pub struct Acceptor {
     owner: u32,
     payload_max: u32,
     doors: Doors,
+    /// Connections of peers with uid 0, until it is known whether that is root.
+    unknown: UnknownPeers,
     lines: LogLimit,
     conns_made: u64,
     again_at: Option<Time>,
@@ -58,6 +65,7 @@ impl Acceptor {
             owner: rustix::process::geteuid().as_raw(),
             payload_max,
             doors: Doors::new(Bounds::new(conns_max)),
+            unknown: UnknownPeers::default(),
             lines: LogLimit::default(),
             conns_made: 0,
             again_at: None,
@@ -75,6 +83,7 @@ impl Acceptor {
     /// Closes all listeners, so that no new connection comes.
     pub fn close(&mut self) {
         self.listeners.clear();
+        self.unknown.close();
     }
 
     /// When the forwarder should try to accept again although the poller reports nothing.
@@ -111,14 +120,22 @@ impl Acceptor {
     }
 
     /// Accepts the next connection of a listener, and names its peer. Refuses connections above the
-    /// bounds. None if no connection waits, or if the system has run out of a resource.
+    /// bounds. None if no connection waits, or if the system has run out of a resource. Of a peer
+    /// with uid 0, [`Acceptor::answered`] may return the connection later.
     pub fn accept(&mut self, listener: usize, now: Time) -> Option<Accepted> {
         self.lines.tell(now);
         loop {
+            if !self.unknown.have_room() {
+                self.again_at = Some(now + ANSWERED_NS);
+                return None;
+            }
             let listener = self.listeners.get(listener)?;
             let remote = listener.address().is_remote();
             match listener.accept() {
-                Ok((stream, origin)) => {
+                Ok((stream, origin, Some(question))) => {
+                    self.unknown.wait(stream, origin, question, now);
+                }
+                Ok((stream, origin, None)) => {
                     if let Some(accepted) = self.session(remote, stream, origin, now) {
                         return Some(accepted);
                     }
@@ -134,6 +151,49 @@ impl Acceptor {
                 },
             }
         }
+    }
+
+    /// The next connection of a peer with uid 0 of which it is known now whether that is root, or
+    /// no longer waited for. None if there is none.
+    pub fn answered(&mut self, now: Time) -> Option<Accepted> {
+        loop {
+            let known = match witness::answer() {
+                Ok(Some(answer)) => match self.unknown.answered(&answer) {
+                    Some(known) => known,
+                    None => continue,
+                },
+                Ok(None) => self.not_answered(now, UnknownPeers::overdue)?,
+                Err(_) => self.not_answered(now, |unknown, _| unknown.given_up())?,
+            };
+            let accepted = self.session(false, known.stream, known.origin, now);
+            if accepted.is_some() {
+                return accepted;
+            }
+        }
+    }
+
+    /// When it is no longer waited for an answer.
+    pub fn answer_until(&self) -> Option<Time> {
+        self.unknown.until()
+    }
+
+    fn not_answered(
+        &mut self,
+        now: Time,
+        take: impl FnOnce(&mut UnknownPeers, Time) -> Option<Unknown>,
+    ) -> Option<Unknown> {
+        let known = take(&mut self.unknown, now)?;
+        if self
+            .lines
+            .has_room(&Whose::of(&known.origin, self.owner), now)
+        {
+            let peer = &known.origin.address;
+            error!(
+                peer,
+                "tidegate-peers, which looks at peers with uid 0, does not answer"
+            );
+        }
+        Some(known)
     }
 
     fn session(
