@@ -22,6 +22,9 @@ const IDLE_KEPT: usize = 64;
 /// The jobs for which the memory of an empty line is kept.
 const ROOM_KEPT: usize = 256;
 
+/// From so many threads on, one takes jobs of the scheduler alone.
+const THREADS_TO_KEEP_ONE: u32 = 4;
+
 /// Whose turn a job takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Asker {
@@ -47,6 +50,35 @@ impl Asker {
             }
         }
     }
+}
+
+/// Which jobs a thread takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    Any,
+    /// Those that the scheduler has let through. Such a thread has short turns at the processor, so
+    /// it needs not wait for one that lists a directory for somebody else.
+    Scheduled,
+}
+
+impl Takes {
+    /// What the thread of this number takes, of so many.
+    pub(super) fn of(number: usize, threads: u32) -> Takes {
+        match number {
+            0 if keeps_one(threads) => Takes::Scheduled,
+            _ => Takes::Any,
+        }
+    }
+
+    /// Whether it takes a job of this asker.
+    pub(super) fn takes(self, asker: Asker) -> bool {
+        self == Takes::Any || asker == Asker::Scheduler
+    }
+}
+
+/// Whether one of so many threads takes jobs of the scheduler alone.
+pub(super) fn keeps_one(threads: u32) -> bool {
+    threads >= THREADS_TO_KEEP_ONE
 }
 
 /// The jobs that wait, and the number of those that run.
@@ -174,6 +206,20 @@ impl<T> JobQueue<T> {
         let before = self.open;
         self.change(asker, |line| line.jobs.push_back(job));
         self.open > before
+    }
+
+    /// How many jobs of the scheduler wait.
+    pub(super) fn scheduled(&self) -> usize {
+        self.scheduled.len()
+    }
+
+    /// Takes the scheduler's next job, if there is one.
+    pub(super) fn take_scheduled(&mut self) -> Option<(Asker, T)> {
+        let job = self.scheduled.pop_front()?;
+        self.was_scheduled = true;
+        self.len -= 1;
+        self.open -= 1;
+        Some((Asker::Scheduler, job))
     }
 
     /// Takes the next job, if there is one that may run. [`JobQueue::ended`] and then

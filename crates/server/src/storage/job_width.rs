@@ -6,9 +6,11 @@
 //! processors, and whoever comes next waits for it. A job that waits leaves its processor to
 //! others, and a distributed file system serves many of them at once.
 //!
-//! How often a thread sleeps does not tell them apart, because jobs that change one directory wait
-//! for each other in the kernel. So it goes by what a user's jobs compute together: half of the
-//! processors, and beyond that they run up a debt.
+//! Whether a thread sleeps does not tell them apart, because jobs that change one directory wait
+//! for each other in the kernel, one of them computing all the time. So it goes by what a user's
+//! jobs compute together: beyond half of what their least number of threads can, they run up a
+//! debt. A job that waited for nothing but a processor is no reason for more threads: where many
+//! threads compute, all of them wait for that.
 
 use std::time::Duration;
 
@@ -24,8 +26,7 @@ pub(super) struct Widths {
     most: usize,
 }
 
-/// What time a job took. One that waits for a processor counts as one that waits for the back end:
-/// its user's width grows until there is a debt.
+/// What time a job took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobTime {
     /// When it ended, by a clock that all jobs share.
@@ -33,6 +34,8 @@ pub(super) struct JobTime {
     pub(super) took: Duration,
     /// How much of that its thread had a processor.
     pub(super) computed: Duration,
+    /// Whether it waited for anything but a processor.
+    pub(super) slept: bool,
 }
 
 /// The number of one user's jobs that may run at once.
@@ -40,8 +43,8 @@ pub(super) struct JobTime {
 pub(super) struct Width {
     now: usize,
     bounds: Widths,
-    /// The processor time that the jobs had beyond as many processors as the least width, at most
-    /// [`DEBT_MAX`].
+    /// The processor time that the jobs had beyond half of as many processors as the least width,
+    /// at most [`DEBT_MAX`].
     debt: Duration,
     /// When it was so.
     at: Duration,
@@ -92,11 +95,12 @@ impl Width {
         let share = u32::try_from(self.bounds.least).unwrap_or(u32::MAX);
         let since = job.ended.saturating_sub(self.at);
         self.at = self.at.max(job.ended);
-        let left = self.debt.saturating_sub(since.saturating_mul(share));
+        let paid = since.saturating_mul(share) / 2;
+        let left = self.debt.saturating_sub(paid);
         self.debt = left.saturating_add(job.computed).min(DEBT_MAX);
         if self.debt == DEBT_MAX {
             self.now = (self.now - 1).max(self.bounds.least);
-        } else if self.debt < DEBT_MAX / 2 && job.computed < job.took / 2 {
+        } else if self.debt < DEBT_MAX / 2 && job.slept && job.computed < job.took / 2 {
             self.widen();
         }
     }
@@ -115,6 +119,7 @@ impl JobTime {
             ended: Duration::from_micros(ended),
             took: Duration::from_micros(200),
             computed: Duration::from_micros(computed),
+            slept: computed < 200,
         }
     }
 }
@@ -149,7 +154,7 @@ mod tests {
         for (threads, processors, least) in [(8, 2, 1), (8, 1, 1), (8, 8, 4), (8, 64, 7), (1, 2, 1)]
         {
             let mut width = Width::new(Widths::new(threads, processors));
-            widths(&mut width, 1000, |_, _| 20);
+            widths(&mut width, 1000, |_, _| 10);
             assert_eq!(width.get(), threads.max(2) - 1, "they wait");
             widths(&mut width, 1000, |_, _| 200);
             assert_eq!(width.get(), least, "they compute");
@@ -159,8 +164,8 @@ mod tests {
     #[test]
     fn jobs_that_wait_have_all_threads_but_one() {
         let mut width = Width::new(Widths::new(8, 2));
-        assert_eq!(widths(&mut width, 3, |_, _| 20), [2, 4]);
-        let now = widths(&mut width, 1000, |_, _| 20);
+        assert_eq!(widths(&mut width, 3, |_, _| 10), [2, 4]);
+        let now = widths(&mut width, 1000, |_, _| 10);
         assert_eq!(now[now.len() - 100..], [7; 100]);
     }
 
@@ -180,24 +185,45 @@ mod tests {
     fn a_job_that_waits_now_and_then_widens_for_a_moment_only() {
         let mut width = Width::new(Widths::new(8, 2));
         let now = widths(&mut width, 10_000, |job, _| {
-            [200, 20][usize::from(job % 64 == 0)]
+            [200, 10][usize::from(job % 64 == 0)]
         });
         assert!(now.iter().all(|width| *width < 4), "{:?}", now.iter().max());
         assert!(now.iter().filter(|width| **width > 1).count() < now.len() / 2);
     }
 
     #[test]
+    fn jobs_that_wait_for_a_processor_alone_get_no_more_threads() {
+        let mut width = Width::new(Widths::new(8, 2));
+        for job in 1..100 {
+            width.ended(JobTime {
+                slept: false,
+                ..JobTime::new(200 * job, 20)
+            });
+        }
+        assert_eq!(width.get(), 1);
+    }
+
+    #[test]
+    fn jobs_that_compute_for_most_of_what_one_thread_can_have_one() {
+        let mut width = Width::new(Widths::new(8, 2));
+        widths(&mut width, 1000, |_, _| 10);
+        // Together 130 us of 200, however many there are.
+        let now = widths(&mut width, 10_000, |_, at_once| 130 / at_once as u64);
+        assert_eq!(now[now.len() - 100..], [1; 100]);
+    }
+
+    #[test]
     fn a_debt_is_bounded_and_paid_by_time() {
         let mut width = Width::new(Widths::new(8, 2));
-        widths(&mut width, 1000, |_, _| 20);
+        widths(&mut width, 1000, |_, _| 10);
         // A second of eight processors, noted at once and out of order.
         for job in 0..40_000 {
             width.ended(JobTime::new(1_000_000 - job % 100, 200));
         }
         assert_eq!((width.get(), width.debt), (1, DEBT_MAX));
-        width.ended(JobTime::new(1_002_000, 20));
+        width.ended(JobTime::new(1_004_000, 10));
         assert_eq!(width.get(), 1, "half is paid");
-        width.ended(JobTime::new(1_004_000, 20));
+        width.ended(JobTime::new(1_008_000, 10));
         assert_eq!(width.get(), 2);
     }
 

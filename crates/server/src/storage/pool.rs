@@ -1,9 +1,12 @@
 //! The thread pool: a bounded queue of jobs, threads that execute them, and a queue of completions.
 //! Who comes next, the queue decides (`job_queue.rs`).
 
+mod job_clock;
+mod job_needs;
+
 use super::batch::{self, CachedReads, Meter, Route};
 use super::completion_queue::{CompletionQueue, Sink};
-use super::job_queue::{Asker, JobQueue};
+use super::job_queue::{Asker, JobQueue, Takes, keeps_one};
 use super::job_width::JobTime;
 use super::pages;
 use super::posix::Ends;
@@ -11,8 +14,10 @@ use super::posix::dead::DeadMount;
 use super::slots::lock_buffer;
 use super::{Completion, Counts, Faults, Fence, PosixFiles, Slots, Storage, Wake};
 use crate::lock::lock;
+use crate::short_turns;
 use crate::thread_rights::{Work, keep_for};
-use rustix::time::{ClockId, clock_gettime};
+use job_clock::JobClock;
+use job_needs::{needs_seat, seat_of, takes_room, writes_data};
 use std::mem;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +28,7 @@ use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno, Files, IoPart, Job, JobId, JobResult, RefusedJob, effect};
 use tidegate_net::Spin;
 use tidegate_sched::Direction;
-use tidegate_wire::{AskedSeat, Caller, Handle, Op, Outcome};
+use tidegate_wire::{Caller, Handle, Outcome};
 
 /// Stands for the start time of a job on a thread that has no job.
 const IDLE: u64 = u64::MAX;
@@ -56,10 +61,15 @@ pub struct ThreadPool {
 
 struct Shared {
     queue: Mutex<Queue>,
+    /// For the threads that take any job.
     ready: Condvar,
+    /// For the thread that takes jobs of the scheduler alone.
+    scheduled_ready: Condvar,
     /// The number of queued jobs that may be taken, for a thread that looks without taking the
     /// lock.
     open: AtomicUsize,
+    /// The number of those that are the scheduler's.
+    scheduled: AtomicUsize,
     queued_max: usize,
     slots: Slots,
     /// For looking at the state of the export.
@@ -80,8 +90,10 @@ type Queued = (JobId, Job);
 
 struct Queue {
     jobs: JobQueue<Queued>,
-    /// Whether a thread is about to take a job, so that no thread need be woken for it.
-    looking: bool,
+    /// What a thread takes that is about to take a job, so that no thread need be woken for it.
+    looking: Option<Takes>,
+    /// Whether the thread that takes jobs of the scheduler alone sleeps, and nobody has woken it.
+    idle: bool,
     /// Of the threads that look, one after the other; with the one that looks.
     spin: Spin,
     /// Whether a thread looks after users' jobs that wait for others of theirs.
@@ -134,15 +146,18 @@ impl ThreadPool {
         let depth = options.threads.max(1);
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue {
-                jobs: JobQueue::new(depth as usize, processors()),
-                looking: false,
+                jobs: JobQueue::new(depth as usize - usize::from(keeps_one(depth)), processors()),
+                looking: None,
+                idle: false,
                 spin: Spin::default(),
                 watching: false,
                 watched: Instant::now(),
                 closed: false,
             }),
             ready: Condvar::new(),
+            scheduled_ready: Condvar::new(),
             open: AtomicUsize::new(0),
+            scheduled: AtomicUsize::new(0),
             queued_max: options.queued_max,
             slots: slots.clone(),
             files: files.clone(),
@@ -168,9 +183,10 @@ impl ThreadPool {
             files.permit = options.fence.permit(None);
             let shared = pool.shared.clone();
             let thread = std::thread::Builder::new().name(format!("storage-{number}"));
+            let takes = Takes::of(number as usize, depth);
             // If one cannot be started, dropping the pool ends the others.
             pool.threads
-                .push(thread.spawn(move || shared.work(number as usize, files))?);
+                .push(thread.spawn(move || shared.work(number as usize, takes, files))?);
         }
         Ok(pool)
     }
@@ -204,16 +220,22 @@ impl Storage for ThreadPool {
             self.shared.report(job, Asker::Scheduler, refused);
             return;
         }
-        let may_run = queue.jobs.push(Asker::of(&work), (job, work));
-        let open = queue.jobs.open();
-        self.shared.open.store(open, Ordering::Relaxed);
-        let taken = open == 1 && queue.looking;
+        let asker = Asker::of(&work);
+        let may_run = queue.jobs.push(asker, (job, work));
+        self.shared.note_open(&queue);
+        let taken = queue.jobs.open() == 1 && queue.looking.is_some_and(|it| it.takes(asker));
         let watched = queue.watching;
+        let by_own = may_run && !taken && asker == Asker::Scheduler && queue.idle;
+        queue.idle &= !by_own;
         drop(queue);
         // A job that may not run yet is taken by the thread that ends the one before it, unless
         // that takes long.
-        if (may_run && !taken) || (!may_run && !watched) {
-            self.shared.ready.notify_one();
+        match by_own {
+            true => self.shared.scheduled_ready.notify_one(),
+            false if (may_run && !taken) || (!may_run && !watched) => {
+                self.shared.ready.notify_one();
+            }
+            false => {}
         }
     }
 
@@ -272,6 +294,7 @@ impl Storage for ThreadPool {
         queue.jobs.close();
         drop(queue);
         self.shared.ready.notify_all();
+        self.shared.scheduled_ready.notify_all();
         for thread in self.threads.drain(..) {
             // Jobs that panic are caught; a thread itself does not.
             let _ = thread.join();
@@ -284,15 +307,6 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// How long the calling thread has had a processor.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(
-        time.tv_sec.unsigned_abs(),
-        time.tv_nsec.unsigned_abs() as u32,
-    )
-}
-
 impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shutdown();
@@ -301,13 +315,16 @@ impl Drop for ThreadPool {
 
 impl Shared {
     /// What a thread does until the queue is closed and empty.
-    fn work(&self, number: usize, mut files: PosixFiles) {
+    fn work(&self, number: usize, takes: Takes, mut files: PosixFiles) {
         keep_for(Work::Files);
+        if takes == Takes::Scheduled {
+            short_turns::ask();
+        }
         let mut before = None;
-        while let Some((asker, (job, work))) = self.next(before) {
-            let computed = matches!(asker, Asker::User(_)).then(processor_time);
+        while let Some((asker, (job, work))) = self.next(takes, before) {
             let failed = work.refused();
             let began = self.zero.elapsed();
+            let clock = matches!(asker, Asker::User(_)).then(|| JobClock::start(began));
             let now = u64::try_from(began.as_nanos()).unwrap_or(IDLE);
             self.began[number].store(now, Ordering::Relaxed);
             let result = catch_unwind(AssertUnwindSafe(|| self.run(&mut files, work)));
@@ -323,14 +340,7 @@ impl Shared {
                 false => result,
             };
             self.dead.look(&files, &self.faults, &result);
-            let time = computed.map(|before| {
-                let ended = self.zero.elapsed();
-                JobTime {
-                    ended,
-                    took: ended.saturating_sub(began),
-                    computed: processor_time().saturating_sub(before),
-                }
-            });
+            let time = clock.map(|clock| clock.end(self.zero.elapsed()));
             before = Some((asker, time));
             self.began[number].store(IDLE, Ordering::Relaxed);
             self.report(job, asker, result);
@@ -340,7 +350,11 @@ impl Shared {
     /// Waits for the next job and takes it; `before` is whose job the thread had, and for a user's
     /// job its times. Of the threads without a job, the one that worked last looks for a
     /// moment before it sleeps.
-    fn next(&self, before: Option<(Asker, Option<JobTime>)>) -> Option<(Asker, Queued)> {
+    fn next(
+        &self,
+        takes: Takes,
+        before: Option<(Asker, Option<JobTime>)>,
+    ) -> Option<(Asker, Queued)> {
         let mut queue = lock(&self.queue);
         let open = queue.jobs.open();
         if let Some((asker, time)) = before {
@@ -348,11 +362,15 @@ impl Shared {
         }
         queue.look_after_stuck();
         // This thread takes one of the jobs that may run since, others the further ones.
-        (open + 1..queue.jobs.open()).for_each(|_| self.ready.notify_one());
+        let own = usize::from(takes == Takes::Any);
+        (open + own..queue.jobs.open()).for_each(|_| self.ready.notify_one());
         let mut looked = false;
         loop {
-            let next = queue.jobs.take();
-            self.open.store(queue.jobs.open(), Ordering::Relaxed);
+            let next = match takes {
+                Takes::Any => queue.jobs.take(),
+                Takes::Scheduled => queue.jobs.take_scheduled(),
+            };
+            self.note_open(&queue);
             match next {
                 Some(next) => {
                     // This thread does not watch, so another one does.
@@ -362,14 +380,28 @@ impl Shared {
                     return Some(next);
                 }
                 None if queue.closed => return None,
-                None if !looked && !queue.looking => {
-                    (looked, queue.looking) = (true, true);
+                None if !looked && queue.looking.is_none() => {
+                    (looked, queue.looking) = (true, Some(takes));
                     let mut spin = mem::take(&mut queue.spin);
                     drop(queue);
-                    let has_come = || self.open.load(Ordering::Relaxed) > 0;
-                    spin.look(Duration::MAX, has_come);
+                    let come = match takes {
+                        Takes::Any => &self.open,
+                        Takes::Scheduled => &self.scheduled,
+                    };
+                    spin.look(Duration::MAX, || come.load(Ordering::Relaxed) > 0);
                     queue = lock(&self.queue);
-                    (queue.looking, queue.spin) = (false, spin);
+                    (queue.looking, queue.spin) = (None, spin);
+                }
+                None if takes == Takes::Scheduled => {
+                    // It was counted on for a job that another thread has taken, which was
+                    // counted on for what is there.
+                    if queue.jobs.open() > 0 {
+                        self.ready.notify_one();
+                    }
+                    queue.idle = true;
+                    let waited = self.scheduled_ready.wait(queue);
+                    queue = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+                    queue.idle = false;
                 }
                 None if queue.jobs.holds_back() && !queue.watching => queue = self.watch(queue),
                 None => {
@@ -378,6 +410,13 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Tells a thread that looks without taking the lock what may be taken.
+    fn note_open(&self, queue: &Queue) {
+        self.open.store(queue.jobs.open(), Ordering::Relaxed);
+        self.scheduled
+            .store(queue.jobs.scheduled(), Ordering::Relaxed);
     }
 
     /// Waits for a job, and lets one more of a user run if those before it take long.
@@ -413,7 +452,7 @@ impl Shared {
         let before = queue.jobs.open();
         askers.for_each(|asker| queue.jobs.seen(asker));
         let open = queue.jobs.open();
-        self.open.store(open, Ordering::Relaxed);
+        self.note_open(&queue);
         drop(queue);
         (before..open).for_each(|_| self.ready.notify_one());
     }
@@ -539,43 +578,6 @@ impl Shared {
         let device_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         JobResult::Io { parts, device_ns }
     }
-}
-
-/// The seat whose holder may execute the job. Each part of a data job has a seat of its own, which
-/// is checked when the part is moved.
-fn seat_of(files: &PosixFiles, work: &Job) -> Option<u16> {
-    match work {
-        Job::Op { reply_slot, .. } => reply_slot.as_ref().map(|its| its.seat),
-        Job::Resolve { reply_slot } => Some(reply_slot.seat),
-        Job::Closed { handle } => Some(files.seat_of(*handle)),
-        Job::Io { .. } | Job::Persist { .. } | Job::Refused(_) => None,
-    }
-}
-
-/// Whether the job writes data, for whose writer the thread is prepared right before the call.
-fn writes_data(work: &Job) -> bool {
-    let Job::Io { direction, .. } = work else {
-        return false;
-    };
-    *direction == Direction::Write
-}
-
-/// Whether the operation takes room on the back end through a descriptor of the forwarder. Others
-/// run with the caller's own rights.
-fn takes_room(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Append { .. } | Op::Fallocate { .. } | Op::CopyRange { .. }
-    )
-}
-
-/// Whether the job may run only while its seat is held here. A sync may follow after the seat was
-/// lost, and resolving a path changes nothing: a forwarder that holds no seat executes both.
-fn needs_seat(work: &Job) -> bool {
-    let Job::Op { op, .. } = work else {
-        return true;
-    };
-    op.kind().spec().seat != AskedSeat::Any
 }
 
 #[cfg(test)]

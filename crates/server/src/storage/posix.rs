@@ -70,6 +70,11 @@ pub struct PosixFiles {
 }
 
 impl PosixFiles {
+    /// Whether the forwarder knows a file of this handle. Makes no call to the system.
+    pub(super) fn knows(&self, handle: Handle) -> bool {
+        self.export.table.look(handle).is_some() || self.export.table.place(handle).is_some()
+    }
+
     /// Opens the directory, and makes the hidden folder `.tidegate` in it. The process must run
     /// with umask 0 ([`crate::storage::prepare_process`]), because clients have already applied
     /// their umasks. Fails if the directory cannot be opened or the hidden folder cannot be used.

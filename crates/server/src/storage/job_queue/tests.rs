@@ -185,8 +185,8 @@ fn a_user_whose_jobs_compute_has_few_threads_and_more_while_they_wait() {
         assert_eq!(end(&mut queue, 200 * job, 200), 1, "they compute");
     }
     for (job, running) in [2, 3, 4, 5, 6, 7, 7].into_iter().enumerate() {
-        let at = 20_000 + 200 * job as u64;
-        assert_eq!(end(&mut queue, at, 20), running, "they wait");
+        let at = 30_000 + 200 * job as u64;
+        assert_eq!(end(&mut queue, at, 10), running, "they wait");
     }
     assert!(queue.push(OTHER, MANY), "a thread is left");
 }
@@ -213,4 +213,25 @@ fn a_job_that_takes_long_keeps_no_others_of_its_user_waiting() {
         queue.widen_stuck();
         queue.done(FLOODER);
     }
+}
+
+#[test]
+fn one_of_several_threads_takes_jobs_of_the_scheduler_alone() {
+    for (threads, kept) in [(1, false), (3, false), (4, true), (8, true)] {
+        let kinds: Vec<_> = (0..threads as usize)
+            .map(|number| Takes::of(number, threads))
+            .collect();
+        let own = kinds.iter().filter(|it| **it == Takes::Scheduled).count();
+        assert_eq!((own == 1, own), (kept, usize::from(kept)));
+    }
+    let mut queue = JobQueue::new(7, 2);
+    queue.push(OTHER, 1);
+    assert_eq!((queue.scheduled(), queue.take_scheduled()), (0, None));
+    queue.push(Asker::Scheduler, 2);
+    queue.push(Asker::Scheduler, 3);
+    assert_eq!(queue.take_scheduled(), Some((Asker::Scheduler, 2)));
+    assert_eq!((queue.scheduled(), queue.open(), queue.len()), (1, 2, 2));
+    // The lines have their turn after it.
+    assert_eq!(queue.take(), Some((OTHER, 1)));
+    assert!(Takes::Scheduled.takes(Asker::Scheduler) && !Takes::Scheduled.takes(Asker::Own));
 }

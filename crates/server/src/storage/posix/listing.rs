@@ -11,8 +11,11 @@ use tidegate_wire::{Caller, Entry, Handle};
 
 /// How many bytes an entry counts for besides its name.
 const ENTRY_BYTES: usize = 32;
-/// Bytes of kernel entries read at once.
+/// Bytes of kernel entries read at once. While the kernel reads them from a file system of this
+/// node, the directory is locked against changes, and few kernels let another thread have this
+/// processor: so not many there. Elsewhere each call may be a trip.
 const BUFFER_BYTES: usize = 32 * 1024;
+const LOCAL_BUFFER_BYTES: usize = 4 * 1024;
 
 impl PosixFiles {
     pub(super) fn list(
@@ -59,7 +62,11 @@ impl PosixFiles {
     }
 
     fn read_entries(&self, known: &Known, dir: &OwnedFd, bytes_max: usize) -> Done<Vec<Entry>> {
-        let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
+        let at_once = match self.export.is_local {
+            true => LOCAL_BUFFER_BYTES,
+            false => BUFFER_BYTES,
+        };
+        let mut buffer = vec![MaybeUninit::uninit(); at_once];
         let mut raw = RawDir::new(dir, &mut buffer);
         let mut entries = Vec::new();
         let mut bytes = 0;

@@ -105,3 +105,59 @@ fn a_users_own_jobs_go_on_beside_threads_that_are_never_idle() {
     drop(hanging);
     rig.wait(1);
 }
+
+/// All threads that do other work hang with it, and one moves data.
+#[test]
+fn data_is_moved_while_all_other_jobs_hang() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 4, 64, Faults::default());
+    let handle = rig.create(b"data");
+    rig.slots.open(SlotId(1), 16);
+    let buffer = rig.slots.buffer(SlotId(1)).expect("open");
+    let hanging = lock_buffer(&buffer);
+    for number in 0..8 {
+        let hangs = Job::Op {
+            caller: None,
+            op: Op::Getattr { handle },
+            reply_slot: None,
+            payload: Some((SlotId(1), 16)),
+        };
+        rig.pool.submit(JobId(number), hangs);
+    }
+    for slot in 2..12 {
+        rig.slots.open(SlotId(slot), 4096);
+        let write = rig.io(handle, Direction::Write, 0, slot, 4096);
+        rig.pool.submit(JobId(100), write);
+        assert_eq!(rig.wait(1)[0].job, JobId(100));
+    }
+    drop(hanging);
+    assert_eq!(rig.wait(8).len(), 8);
+}
+
+/// The thread that looks is counted on for a user's job, and the one for data alone for the data
+/// that comes right after it; whichever takes which.
+#[test]
+fn a_job_is_done_though_data_comes_with_it_that_hangs() {
+    let scratch = Scratch::new("pool");
+    let mut rig = rig(scratch.path(), 4, 64, Faults::default());
+    let handle = rig.create(b"data");
+    let look = || Job::Op {
+        caller: None,
+        op: Op::Getattr { handle },
+        reply_slot: None,
+        payload: None,
+    };
+    let buffer = rig.slots.open(SlotId(1), 4096);
+    for _ in 0..5000 {
+        // Its thread looks for more afterwards.
+        rig.pool.submit(JobId(0), look());
+        assert_eq!(rig.wait(1)[0].job, JobId(0));
+        let hanging = lock_buffer(&buffer);
+        let write = rig.io(handle, Direction::Write, 0, 1, 4096);
+        rig.pool.submit(JobId(1), look());
+        rig.pool.submit(JobId(2), write);
+        assert_eq!(rig.wait(1)[0].job, JobId(1));
+        drop(hanging);
+        assert_eq!(rig.wait(1)[0].job, JobId(2));
+    }
+}
