@@ -3,15 +3,19 @@ other processes. What they must still do, the other suites test, which all run w
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
 
 import pytest
-from conftest import REPO, Forwarder, alive, matches, need_fuse, process_field, run, tidegate, until
+from conftest import FORK, REPO, Forwarder, alive, matches, need_fuse, process_field, run, tidegate, until
+from floods import OTHER, become
+from session import Refused, Session
 
 UNITS = sorted((REPO / "packaging/systemd").glob("*.service"))
-# Bits of capabilities that a forwarder must not have: SYS_PTRACE, SYS_RESOURCE, SETPCAP, SYS_MODULE, SYS_RAWIO.
-NONE_OF = sum(1 << bit for bit in (19, 24, 8, 16, 17))
+# Bits of capabilities that a forwarder must not have when it serves.
+# SYS_PTRACE, SYS_NICE, SYS_RESOURCE, SETPCAP, SYS_MODULE, SYS_RAWIO.
+NONE_OF = sum(1 << bit for bit in (19, 23, 24, 8, 16, 17))
 PTRACE = 1 << 19
 
 
@@ -42,6 +46,14 @@ def forwarder(work):
         yield made
 
 
+def lowest_niceness():
+    """What threads that answer have: this process's niceness, or 5 less if that is 0 and the system lets a child
+    of this process have it."""
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    tried = run("sh", "-c", f"exec nice -n -5 {shutil.which('python3')} -c 'import os; print(os.getpriority(0, 0))'").stdout
+    return int(tried) if niceness == 0 else niceness
+
+
 def test_every_thread_of_a_forwarder_is_confined(forwarder):
     log = forwarder.log.read_text()
     assert matches(r"sandbox files=.* programs=.none", log), log
@@ -49,11 +61,16 @@ def test_every_thread_of_a_forwarder_is_confined(forwarder):
         assert matches("can reach files outside its export", log), log
     found = threads(forwarder.process.pid)
     assert len(found) > 2
+    lowest = lowest_niceness()
     for thread in found:
         assert thread["Seccomp"] == "2" and thread["NoNewPrivs"] == "1", thread
         for field in ("CapEff", "CapPrm"):
             assert int(thread[field], 16) & NONE_OF == 0, thread
         assert int(thread["CapBnd"], 16) & PTRACE == 0, thread
+        # Who answers goes first, where this process could let it.
+        answers = re.fullmatch(r"tidegate|shard\.\d+", thread["Name"])
+        niceness = lowest if answers else os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, int(thread["Pid"])) == niceness, thread
     forwarder.stop()
 
 
@@ -175,6 +192,59 @@ def test_others_cannot_end_the_process_that_looks_at_peers(forwarder):
         for name in ("STOP", "KILL"):
             run("setpriv", "--reuid", user, "--clear-groups", "kill", f"-{name}", witness, code=1)
     assert alive(witness) and process_field(witness, 3) != "T"
+    forwarder.stop()
+
+
+def hellos(at, first, count):
+    """Sessions that have said hello, and have no answer."""
+    made = [Session(at, first + number) for number in range(count)]
+    for session in made:
+        session.send_hello()
+    return made
+
+
+def ordinary(at, first, told):
+    become(OTHER)
+    for session in hellos(at, first, 20):
+        session.take_hello()
+        session.status()
+        session.bye()
+    told.send(True)
+
+
+def others_are_served(work, at, first):
+    here, there = FORK.Pipe(False)
+    work.fork(ordinary, at, first, there)
+    there.close()
+    assert here.poll(60) and here.recv(), "no other user is served"
+
+
+def test_nobody_but_root_waits_for_the_process_that_looks_at_peers(forwarder, work):
+    os.chmod(work.path, 0o711)
+    os.chmod(forwarder.run.parent, 0o711)
+    [witness] = children(forwarder.process.pid)
+    stopped = lambda: process_field(witness, 3) == "T"
+    os.kill(witness, signal.SIGSTOP)
+    until(stopped, "it goes on")
+    waiting = hellos(forwarder.at, 1, 8)
+    others_are_served(work, forwarder.at, 100)
+    assert not select.select([it.socket for it in waiting], [], [], 0)[0], "who is root is not known yet"
+    os.kill(witness, signal.SIGCONT)
+    for session in waiting:
+        session.take_hello()
+    # More than may wait for answers, which never come.
+    os.kill(witness, signal.SIGSTOP)
+    until(stopped, "it goes on")
+    waiting = hellos(forwarder.at, 200, 80)
+    others_are_served(work, forwarder.at, 300)
+    for session in waiting:
+        with pytest.raises(Refused) as refused:
+            session.take_hello()
+        assert refused.value.status == 13
+    assert matches("ERROR.*tidegate-peers.*does not answer", forwarder.log.read_text())
+    # What it answers too late is about nobody.
+    os.kill(witness, signal.SIGCONT)
+    tidegate("policy", "set", "window", "--forwarders", forwarder.at)
     forwarder.stop()
 
 

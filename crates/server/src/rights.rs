@@ -21,7 +21,8 @@ pub(crate) enum Looks {
 
 /// Gives up what this thread, and the threads and programs that it starts, do not need. Must be
 /// called after limits were raised and before other threads start. A forwarder that is not root
-/// keeps only what its addresses and its pinned memory need. Logs what fails.
+/// keeps only what its addresses, its pinned memory and the threads that answer need. Logs what
+/// fails.
 pub(crate) fn give_up_unneeded(config: &Config, looks: Looks) {
     let mut needed = needed(config, rustix::process::geteuid().is_root());
     if looks == Looks::Itself {
@@ -65,6 +66,9 @@ pub(crate) fn keep_looking_at_processes() {
     let _ = rustix::thread::set_no_new_privs(true);
 }
 
+/// With which the threads that answer go first; they give it up then. No program needs it.
+const UNTIL_IT_SERVES: CapabilitySet = CapabilitySet::SYS_NICE;
+
 fn needed(config: &Config, is_root: bool) -> CapabilitySet {
     let fabric = config.listen.iter().any(|one| one.provider.is_some());
     let pins = fabric || config.storage.io == Io::Direct;
@@ -72,6 +76,7 @@ fn needed(config: &Config, is_root: bool) -> CapabilitySet {
         true => Work::all(pins),
         false => CapabilitySet::IPC_LOCK,
     };
+    needed |= UNTIL_IT_SERVES;
     if config.listen.iter().any(is_privileged) {
         needed |= CapabilitySet::NET_BIND_SERVICE;
     }
@@ -92,7 +97,7 @@ fn keep(needed: CapabilitySet) -> rustix::io::Result<()> {
     let kept = before.permitted & needed;
     // Bounds what a program could get back that this process starts; takes SETPCAP.
     if before.effective.contains(CapabilitySet::SETPCAP) {
-        for one in (!needed).iter() {
+        for one in (!needed | UNTIL_IT_SERVES).iter() {
             // Unknown to an older kernel.
             if rustix::thread::capability_is_in_bounding_set(one).unwrap_or(false) {
                 rustix::thread::remove_capability_from_bounding_set(one)?;
@@ -136,7 +141,7 @@ mod tests {
         // In a thread of its own, for capabilities belong to threads.
         let thread = std::thread::spawn(|| {
             let before = capabilities(None).expect("they are told").permitted;
-            let needed = Work::all(true);
+            let needed = Work::all(true) | UNTIL_IT_SERVES;
             keep(needed).expect("giving up is always allowed");
             let sets = capabilities(None).expect("they are told");
             assert_eq!(sets.permitted, before & needed);
@@ -146,6 +151,7 @@ mod tests {
                 let has = rustix::thread::capability_is_in_bounding_set;
                 assert_eq!(has(CapabilitySet::SYS_RESOURCE), Ok(false));
                 assert_eq!(has(CapabilitySet::SETUID), Ok(true));
+                assert_eq!(has(CapabilitySet::SYS_NICE), Ok(false));
             }
             let again = CapabilitySets {
                 permitted: before,

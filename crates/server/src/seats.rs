@@ -34,6 +34,7 @@ pub use served::is_served;
 
 use crate::identity;
 use crate::lock::lock;
+use crate::short_turns;
 use crate::storage::ofd::{self, Kind};
 use crate::storage::posix::{
     PosixFiles, SETTLED_BYTE, Vouching, open_hidden_file, open_hidden_with, read_or_record,
@@ -491,6 +492,7 @@ pub(crate) fn sweep_if_settled(files: &PosixFiles, seat: u16, settled: Result<()
     }
     let files = files.clone();
     let sweep = move || {
+        short_turns::go_with_others();
         keep_for(Work::OwnFiles);
         match files.sweep(seat) {
             Ok(0) => {}

@@ -64,7 +64,7 @@ pub fn serve(config: &Config) -> Result<bool, StartError> {
         policy = %server.policy(),
         "serving"
     );
-    let ended = server.run_alone();
+    let ended = server.run_alone(true);
     if let Some(pid_file) = pid_file {
         pid_file.remove();
     }

@@ -1,12 +1,35 @@
 //! Short turns at the processor for the threads that answer requests. They compute for some
 //! microseconds at a time; a storage thread that lists a directory, or another program, computes
 //! for milliseconds. With the kernel's usual turns of 3 ms such a thread goes on while what it has
-//! found, or somebody else's request, waits. A thread with short turns is let in at once.
+//! found, or somebody else's request, waits. A thread with short turns is let in at once, unless it
+//! has had more than its share of the processor lately: as the one that answers many small requests
+//! has, beside a storage thread that lists for the same user. Where the system allows it, the
+//! forwarder's loop and its reactors have a larger share, which they seldom use up.
 
+use rustix::process::{getpriority_process, setpriority_process};
 use std::mem::MaybeUninit;
 
 /// The length of a turn in ns: the shortest that the kernel gives.
 const TURN_NS: u64 = 100_000;
+
+/// How much nicer other threads are than those that go first: these weigh three times as much.
+const NICER: i32 = 5;
+
+/// Gives the calling thread, and those that it starts, a larger share of a processor than other
+/// threads have. It takes the capability SYS_NICE, or a limit (`RLIMIT_NICE`) that allows it; else
+/// the share stays as it is. So it does if somebody has given the forwarder a niceness.
+pub(crate) fn go_first() {
+    if getpriority_process(None) == Ok(0) {
+        let _ = setpriority_process(None, -NICER);
+    }
+}
+
+/// Takes that from a thread again which one that goes first has started.
+pub(crate) fn go_with_others() {
+    if getpriority_process(None) == Ok(-NICER) {
+        let _ = setpriority_process(None, 0);
+    }
+}
 
 /// Asks for short turns for the calling thread and for those that it starts. Its share of the
 /// processor stays what it was. Linux has them from 6.12 on; older kernels ignore the wish.
@@ -35,6 +58,40 @@ pub(crate) fn ask() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The niceness of the calling thread.
+    fn niceness() -> i32 {
+        getpriority_process(None).expect("this thread has one")
+    }
+
+    #[test]
+    fn who_goes_first_weighs_more_where_the_system_allows_it() {
+        let own = niceness();
+        let allowed = std::thread::spawn(|| setpriority_process(None, -NICER).is_ok());
+        let allowed = allowed.join().expect("it only asks");
+        let thread = std::thread::spawn(|| {
+            go_first();
+            let below = std::thread::spawn(|| {
+                let before = niceness();
+                go_with_others();
+                (before, niceness())
+            });
+            (niceness(), below.join().expect("it only looks"))
+        });
+        let wanted = if allowed && own == 0 { -NICER } else { own };
+        assert_eq!(
+            thread.join().expect("it only asks"),
+            (wanted, (wanted, own))
+        );
+        assert_eq!(niceness(), own);
+        let nicer = std::thread::spawn(|| {
+            let nicer = rustix::process::nice(1).expect("a thread may be nicer");
+            go_first();
+            (nicer, niceness())
+        });
+        let (nicer, after) = nicer.join().expect("it only asks");
+        assert_eq!(nicer, after);
+    }
 
     /// The length of this thread's turns and its niceness.
     fn turns() -> (u64, i32) {

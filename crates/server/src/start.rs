@@ -20,6 +20,7 @@ use crate::descriptors::Descriptors;
 use crate::forwarder_loop::{ForwarderLoop, Parts, Stop};
 use crate::identity::WriteCache;
 use crate::seats::SeatsError;
+use crate::short_turns;
 use crate::storage::{
     EmulatedError, ExportError, ExportOptions, FailCall, Faults, Fence, HIDDEN, KillAfterEffect,
     PosixFiles, Slots, Trust, UringRefused, Wake, prepare_process,
@@ -239,11 +240,17 @@ impl Server {
         self.run_with(|| ())
     }
 
-    /// The same in a thread that does nothing else: it gives up the capabilities that it does not
-    /// need, when it has started all others.
-    pub(crate) fn run_alone(self) -> Result<bool, StartError> {
+    /// The same in a thread that does nothing else: when it has started all others, it gives up the
+    /// capabilities that it does not need. `goes_first`: and has a larger share of a processor, if
+    /// it leaves the calls on files to other threads.
+    pub(crate) fn run_alone(self, goes_first: bool) -> Result<bool, StartError> {
         let work = self.work;
-        self.run_with(|| keep_for(work))
+        self.run_with(|| {
+            if goes_first && work != Work::RingLoop {
+                short_turns::go_first();
+            }
+            keep_for(work);
+        })
     }
 
     fn run_with(self, started: impl FnOnce()) -> Result<bool, StartError> {
@@ -262,7 +269,7 @@ impl Server {
     pub fn spawn(self) -> Result<Running, StartError> {
         let (addresses, stop) = (self.addresses.clone(), self.stop());
         let thread = std::thread::Builder::new().name("forwarder".to_string());
-        let thread = thread.spawn(move || self.run_alone());
+        let thread = thread.spawn(move || self.run_alone(false));
         let thread = thread.map_err(StartError::system("starting a thread"))?;
         Ok(Running {
             addresses,

@@ -8,6 +8,7 @@
 //! makes up for one that is lost or late.
 
 use crate::lock::lock;
+use crate::short_turns;
 use crate::storage::Wake;
 use crate::storage::posix::{open_hidden_file, replace_hidden_file};
 use crate::thread_rights::{Work, keep_for};
@@ -124,6 +125,7 @@ impl Gossip {
         if let Some(rounds) = self.waiting.take() {
             let thread = std::thread::Builder::new().name("gossip".to_string());
             let run = move || {
+                short_turns::go_with_others();
                 keep_for(Work::OwnFiles);
                 rounds.run();
             };
