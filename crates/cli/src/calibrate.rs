@@ -1,5 +1,7 @@
 //! `tidegate calibrate`: measures a directory's device, and writes its cost model.
 
+mod device;
+
 use crate::fail::Fail;
 use crate::table;
 use crate::{err, errln, out};
@@ -18,6 +20,8 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate calibrate /scratch --output scratch.cost
   tidegate calibrate /scratch --size 4GiB --seconds 120 --output scratch.cost
+  tidegate calibrate /scratch --seconds 60 --device
+  tidegate calibrate /scratch --size 2GiB --seconds 120 --compare --tolerance 20
 Then, in the configuration of the forwarders:
   [scheduler]
   cost_file = \"scratch.cost\"
@@ -49,9 +53,30 @@ pub struct Calibrate {
     #[arg(long, value_name = "N", default_value_t = 20,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
+    /// Fit a model of a device with channels, instead of a cost model, and print it as a [device]
+    #[arg(long, conflicts_with = "output")]
+    device: bool,
+    /// Fit it, and compare it with the device at depths 1 to 32; fails beyond --tolerance
+    #[arg(long, conflicts_with = "output")]
+    compare: bool,
+    /// How far the model's rates may be from the device's, in percent of the device's; 20 if not
+    /// given
+    #[arg(long, value_name = "PERCENT", requires = "compare", value_parser = percent)]
+    tolerance: Option<f64>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What `--tolerance` is if it is not given.
+const TOLERANCE_PERCENT: f64 = 20.0;
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text
+        .parse()
+        .ok()
+        .filter(|it: &f64| (0.0..=1e6).contains(it));
+    percent.ok_or_else(|| "must be a number of percent, such as 20".to_string())
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -75,11 +100,12 @@ impl Calibrate {
             bytes: self.size,
             time: Duration::from_secs(self.seconds),
         };
-        let measured = measure(&self.dir, &plan, &self.progress());
-        let measured = measured.map_err(|error| match error {
-            CalibrateError::Directory(_) | CalibrateError::TooSmall(_) => Fail::usage(error),
-            error => Fail::runtime(error),
-        })?;
+        if self.device || self.compare {
+            let tolerance = self.tolerance.unwrap_or(TOLERANCE_PERCENT);
+            let tolerance = self.compare.then_some(tolerance);
+            return device::perform(&self.dir, &plan, tolerance, self.json, &self.progress());
+        }
+        let measured = measure(&self.dir, &plan, &self.progress()).map_err(failed)?;
         let fitted = measured.fit();
         let text = self.text(&measured, &fitted);
         if let Some(output) = &self.output {
@@ -190,6 +216,14 @@ impl Calibrate {
             "warning": few(measured), "model": model, "error_percent": errors,
             "points": points, "depths": depths,
         })
+    }
+}
+
+/// What a measurement that failed says of its user.
+fn failed(error: CalibrateError) -> Fail {
+    match error {
+        CalibrateError::Directory(_) | CalibrateError::TooSmall(_) => Fail::usage(error),
+        error => Fail::runtime(error),
     }
 }
 
@@ -386,6 +420,9 @@ mod tests {
             output: None,
             size: 1 << 20,
             seconds: 1,
+            device: false,
+            compare: false,
+            tolerance: None,
             json: false,
         };
         calibrate.text(&measured, &measured.fit())

@@ -87,6 +87,72 @@ fn a_second_gives_a_model_that_a_forwarder_takes() {
 }
 
 #[test]
+fn a_model_of_the_device_is_compared_with_it() {
+    let folder = Folder::new("compared");
+    let arguments = ["data", "--size", "4MiB", "--seconds", "1"];
+    let with = |more: &[&str]| folder.calibrate(&[&arguments[..], more].concat());
+    let compared = with(&["--compare"]);
+    let page = String::from_utf8(compared.stdout).expect("it prints text");
+    let last = page.lines().last().expect("it has lines");
+    let all_within = last == "Within 20 %: 48 of 48.";
+    assert!(last.starts_with("Within 20 %: "), "{page}");
+    assert_eq!(
+        compared.status.code(),
+        Some(i32::from(!all_within)),
+        "{page}"
+    );
+    // Its section is one that a forwarder takes.
+    let section = page.split("\n\n").next().expect("it begins with the model");
+    let settings = format!("export = \"/tmp\"\nlisten = [\"unix:/tmp/x\"]\n{section}");
+    let source = Source::parse(&settings, "x").expect("it is TOML");
+    Config::from_source(source).expect("it is valid");
+
+    let json = with(&["--compare", "--tolerance", "30", "--json"]);
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).expect("it is JSON");
+    let pairs = value["compared"].as_array().expect("it has a list");
+    assert_eq!(pairs.len(), 48);
+    for one in pairs {
+        assert!(one["accesses"].as_u64() >= Some(20), "{one}");
+        let number = |name: &str| one[name].as_f64().expect("it is a number");
+        let off = number("model_per_second") / number("per_second") - 1.0;
+        assert_eq!(one["within"], off.abs() <= 0.3, "{one}");
+    }
+    let all_within = pairs.iter().all(|one| one["within"] == true);
+    assert_eq!(json.status.code(), Some(i32::from(!all_within)));
+    assert_eq!(value["tolerance_percent"], 30.0);
+
+    // Single accesses are as fast as those that are measured without a model of the device.
+    let plain = with(&["--json"]);
+    let plain: serde_json::Value = serde_json::from_slice(&plain.stdout).expect("it is JSON");
+    let points = plain["points"].as_array().expect("it has a list");
+    let mut logs = Vec::new();
+    for one in pairs
+        .iter()
+        .filter(|one| one["depth"] == 1 && one["bytes"] == 4096)
+    {
+        let is_same = |point: &&serde_json::Value| {
+            ["access", "bytes"]
+                .iter()
+                .all(|name| point[name] == one[name])
+                && point["route"] == value["route"]
+        };
+        let point = points.iter().find(is_same).expect("the same access");
+        let ns = point["ns"].as_f64().expect("it is a number");
+        logs.push((one["per_second"].as_f64().expect("it is a number") * ns / 1e9).ln());
+    }
+    assert_eq!(logs.len(), 4);
+    let mean = (logs.iter().sum::<f64>() / 4.0).exp();
+    assert!((0.1..10.0).contains(&mean), "{mean}: {logs:?}");
+
+    let fitted = with(&["--device", "--json"]);
+    assert_eq!(fitted.status.code(), Some(0));
+    let fitted: serde_json::Value = serde_json::from_slice(&fitted.stdout).expect("it is JSON");
+    assert!(fitted["tolerance_percent"].is_null(), "{fitted}");
+    assert_eq!(fitted["compared"].as_array().map(Vec::len), Some(0));
+    assert_eq!(entries(&folder.0.join("data")), 0);
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_at_once() {
     let folder = Folder::new("bad");
     std::fs::write(folder.0.join("mine"), "not a model").expect("it is ours");
@@ -107,6 +173,11 @@ fn what_makes_no_sense_is_refused_at_once() {
         folder
             .refusal(2, &["data", "--size", "4KiB"])
             .contains("1MiB")
+    );
+    assert!(
+        folder
+            .refusal(2, &["data", "--compare", "--tolerance", "x"])
+            .contains("percent")
     );
     let error = folder.refusal(1, &["data", "--size", "1024TiB"]);
     assert!(error.contains("smaller --size"), "{error}");

@@ -10,6 +10,7 @@ mod direct;
 mod hbrr;
 mod liu;
 mod memory;
+mod models;
 mod nodes;
 mod overlap;
 mod performance;
@@ -45,6 +46,7 @@ Examples:
   tidegate bench direct --check                        direct I/O against a plain directory
   tidegate bench pipelining --check                    long reads and writes in chunks, three ways
   tidegate bench memory --check                        256 clients with 64 MiB each in flight
+  tidegate bench models --check                        live and virtual time on emulated devices
   tidegate bench performance --check                   whether the data path is as fast as claimed
   tidegate bench shares --forwarders 4                 two jobs with shares and latency targets
   tidegate bench tracing --check                       what recording costs: at most 2 %
@@ -74,6 +76,7 @@ enum Workload {
     Liu(liu::Liu),
     Overlap(overlap::Overlap),
     Memory(memory::Memory),
+    Models(models::Models),
     Performance(performance::Performance),
     Pipelining(pipelining::Pipelines),
     #[command(hide = true)]
@@ -98,6 +101,7 @@ impl Bench {
             Workload::Liu(liu) => liu.perform(),
             Workload::Overlap(overlap) => overlap.perform(),
             Workload::Memory(memory) => memory.perform(),
+            Workload::Models(models) => models.perform(),
             Workload::Performance(performance) => performance.perform(),
             Workload::Pipelining(pipelines) => pipelines.perform(),
             Workload::Load(load) => load.perform(),

@@ -154,6 +154,28 @@ fn each_way_of_pipelining_moves_all_bytes() {
 }
 
 #[test]
+fn three_loads_run_live_and_in_virtual_time() {
+    let found = json(&run("models", &["bench", "models", "--quick", "--json"]));
+    let pairs = found["pairs"].as_array().expect("it has a list");
+    // Two devices, two policies and two metrics of each load.
+    assert_eq!(pairs.len(), 3 * 8, "{found}");
+    assert_eq!(found["repetitions"], 1);
+    for pair in pairs {
+        assert_eq!(
+            pair["rounds_ms"].as_array().map(Vec::len),
+            Some(1),
+            "{pair}"
+        );
+        let ms = |side: &str| pair[side].as_f64().expect("a number");
+        assert!(ms("live_ms") > 0.0 && ms("virtual_ms") > 0.0, "{pair}");
+        // A busy machine only makes it longer; how long a disk takes once is chance.
+        if pair["device"] == "slow ssd" {
+            assert!(ms("live_ms") > 0.8 * ms("virtual_ms"), "{pair}");
+        }
+    }
+}
+
+#[test]
 fn a_forwarder_s_memory_is_bounded() {
     let arguments = ["bench", "memory", "--quick", "--check", "--json"];
     let found = json(&run("memory", &arguments));

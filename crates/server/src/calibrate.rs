@@ -4,12 +4,23 @@
 //! and past it (O_DIRECT) where that works. It runs accesses one at a time, and then several at
 //! once, to see how many the device can use. All accesses go to one file without a name, which
 //! disappears with the process however that ends.
+//!
+//! Apart from that it measures how many accesses end at each depth, and fits a model of a device
+//! with channels to them.
 
+mod at_once;
+mod cells;
+mod channels;
 mod fit;
+mod modelled;
 mod scratch;
+mod search;
 
+pub use cells::{Cell, Rounds, SPREAD_PERCENT, Sample, measure_depths};
+pub use channels::{FitError, FittedDevice, fit_device};
 pub use fit::{Fit, Fitted};
 
+use at_once::Limits;
 use scratch::{Scratch, Stream};
 use std::io;
 use std::path::Path;
@@ -244,7 +255,7 @@ fn singles(
         }
         let slice = end.saturating_duration_since(now) / (count - at) as u32;
         let mut times = Vec::new();
-        let mut stream = Stream::new(&access, scratch.bytes(), at as u64);
+        let mut stream = Stream::new(&access, scratch.bytes(), at as u64, 0);
         scratch.begin(&access)?;
         while times.is_empty() || times.len() < ACCESSES_MAX && now.elapsed() < slice {
             let (offset, counts) = stream.next();
@@ -288,7 +299,13 @@ fn depths(
             if slice.is_zero() && at > 0 {
                 continue;
             }
-            let per_second = scratch.together(&access, depth, slice)?;
+            let limits = Limits {
+                depth,
+                least: 1,
+                time: slice,
+            };
+            // What is left is another number each time, and so are the places.
+            let per_second = scratch.together(&access, left.into(), limits)?.per_second;
             measured.depths.push(Depth {
                 direction,
                 depth,

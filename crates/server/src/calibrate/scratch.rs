@@ -1,5 +1,6 @@
 //! The file on which accesses are measured. It has no name and contains random data.
 
+use super::at_once::{Limits, Slice, at_once};
 use super::{Access, BYTES_MIN, CalibrateError, Route};
 use rustix::fs::{Advice, CWD, Mode, OFlags};
 use std::fs::File;
@@ -7,6 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 use tidegate_sched::{Direction, mix64};
 
@@ -157,44 +159,30 @@ impl Scratch {
         }
     }
 
-    /// Makes random accesses, `depth` at once, for `time`. Returns how many ended in a second.
+    /// Makes accesses, so many at once. Sequential ones are one stream for all; `seed` determines
+    /// the places.
     pub fn together(
         &self,
         access: &Access,
-        depth: u32,
-        time: Duration,
-    ) -> Result<f64, CalibrateError> {
-        let start = Instant::now();
-        let total = Mutex::new(Ok(0u64));
+        seed: u64,
+        limits: Limits,
+    ) -> Result<Slice, CalibrateError> {
+        let shared = Mutex::new(Stream::new(access, self.bytes, seed, 0));
+        let shared = &shared;
         let worker = |number: u32| {
             let mut buffer = Buffer::new(access.len as usize);
-            let seed = u64::from(depth * 64 + number);
-            let mut stream = Stream::new(access, self.bytes, seed);
-            let mut done: io::Result<u64> = Ok(0);
-            while let Ok(count) = done {
-                let (offset, _) = stream.next();
+            let mut own = Stream::new(access, self.bytes, seed, number);
+            move || {
+                let (offset, _) = match access.sequential {
+                    true => shared.lock().expect("no worker panics").next(),
+                    false => own.next(),
+                };
                 let data = buffer.slice(access.len as usize);
-                done = one(&self.file, access, offset, data).map(|_| count + 1);
-                if start.elapsed() >= time {
-                    break;
-                }
-            }
-            let mut total = total.lock().expect("no worker panics");
-            if let Ok(sum) = &mut *total {
-                match done {
-                    Ok(count) => *sum += count,
-                    Err(error) => *total = Err(error),
-                }
+                one(&self.file, access, offset, data).map(|_| ())
             }
         };
-        std::thread::scope(|scope| {
-            (0..depth).for_each(|number| {
-                scope.spawn(move || worker(number));
-            });
-        });
-        let total = total.into_inner().expect("no worker panics");
-        let total = total.map_err(|error| self.failed("an access", error))?;
-        Ok(total as f64 / start.elapsed().as_secs_f64().max(1e-9))
+        let slice = at_once(limits, |_| Builder::new(), worker);
+        slice.map_err(|(what, error)| self.failed(what, error))
     }
 
     fn set_direct(&self, direct: bool) -> io::Result<()> {
@@ -269,27 +257,33 @@ pub(super) struct Stream {
     sequential: bool,
     state: u64,
     at: u64,
+    is_first: bool,
 }
 
 impl Stream {
-    /// Offsets within `bytes`. Random ones are determined by `seed`.
-    pub fn new(access: &Access, bytes: u64, seed: u64) -> Stream {
+    /// Offsets within `bytes`, which `seed` and the number of the worker determine. Sequential
+    /// ones begin where the seed says.
+    pub fn new(access: &Access, bytes: u64, seed: u64, worker: u32) -> Stream {
+        let blocks = (bytes / access.len).max(1);
+        let state = mix64(mix64(seed + 1).wrapping_add(u64::from(worker)));
         Stream {
             len: access.len,
-            blocks: (bytes / access.len).max(1),
+            blocks,
             sequential: access.sequential,
-            state: mix64(seed + 1),
-            at: 0,
+            state,
+            at: state % blocks,
+            is_first: true,
         }
     }
 
     /// The next offset, and whether its time counts. The first access of a sequential stream does
-    /// not count, because it continues none.
+    /// not count, nor the one at the beginning of the file, because they continue none.
     pub fn next(&mut self) -> (u64, bool) {
-        let block = self.at % self.blocks;
-        self.at += 1;
         if self.sequential {
-            return (block * self.len, block > 0);
+            let block = self.at;
+            self.at = (block + 1) % self.blocks;
+            let continues = !std::mem::replace(&mut self.is_first, false) && block > 0;
+            return (block * self.len, continues);
         }
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         (mix64(self.state) % self.blocks * self.len, true)

@@ -36,6 +36,7 @@ pub enum EmulatedError {
 
 /// A thread pool behind an emulated device.
 pub struct Emulated {
+    files: PosixFiles,
     pool: ThreadPool,
     depth: u32,
     mapping: Mapping,
@@ -100,6 +101,7 @@ impl Emulated {
             })?
         };
         Ok(Emulated {
+            files: files.clone(),
             pool,
             depth,
             mapping: Mapping::with_unit(device.capacity_bytes(), 0, device.unit_bytes()),
@@ -113,6 +115,8 @@ impl Emulated {
     /// Gives the device what a job asks of it, if it does.
     fn dispatch(&mut self, job: JobId, work: &Job) {
         match work {
+            // A device sees nothing of a file that is not found: the job fails before it.
+            Job::Io { handle, .. } if !self.files.knows(*handle) => {}
             Job::Io {
                 handle,
                 direction,

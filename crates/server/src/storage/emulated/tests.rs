@@ -72,6 +72,43 @@ fn adjacent_parts_of_a_forwarder_are_one_access() {
 }
 
 #[test]
+fn a_file_that_is_not_known_costs_the_device_nothing() {
+    let (scratch, files, slots, file) = export();
+    let mut device = DeviceOptions::preset("ideal").expect("a preset");
+    device.set("service_us", 60_000_000).expect("an option");
+    let mut storage = emulated(&files, &slots, &device, LAYOUT);
+    let other = Handle {
+        inode: file.inode,
+        birth: file.birth + 1,
+    };
+    let began = Instant::now();
+    storage.submit(
+        JobId(1),
+        Job::Io {
+            handle: other,
+            direction: Direction::Read,
+            parts: vec![part(0, 4096)],
+            writer: None,
+        },
+    );
+    let mut done = Vec::new();
+    while done.is_empty() {
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "it waits for the device"
+        );
+        storage.completions(&mut done);
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let JobResult::Io { parts, .. } = &done[0].result else {
+        panic!("another kind of result");
+    };
+    assert_eq!(parts, &[Err(tidegate_forward::Access::UnknownHandle)]);
+    drop(storage);
+    drop(scratch);
+}
+
+#[test]
 fn data_jobs_take_the_devices_time_one_after_another() {
     let (scratch, files, slots, file) = export();
     let mut device = DeviceOptions::preset("ideal").expect("a preset");
