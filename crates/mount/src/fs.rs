@@ -41,11 +41,21 @@ pub(crate) struct RemoteFiles {
     forwarders: Arc<dyn Forwarders>,
     /// Whether the mount passes on each caller's user, instead of acting as the user who mounted.
     pass_callers: bool,
+    judged: Judged,
     nodes: Nodes,
     files: Opens<OpenFile>,
     directories: Opens<OpenDirectory>,
     locks: Locks,
     applications: Applications,
+}
+
+/// Who says whether a caller may do what the mode and the owner of a file may forbid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judged {
+    /// This node's kernel, before it asks the mount; what it lets through, forwarders judge too.
+    ByKernel,
+    /// The forwarders alone, each with the call that it does.
+    ByForwarders,
 }
 
 /// The part that all requests have: the node, the process, and whether the request was cancelled.
@@ -59,6 +69,7 @@ impl RemoteFiles {
     pub(crate) fn new(
         forwarders: Arc<dyn Forwarders>,
         pass_callers: bool,
+        judged: Judged,
         application: Option<String>,
     ) -> Self {
         Self {
@@ -69,6 +80,7 @@ impl RemoteFiles {
             applications: Applications::new(application),
             forwarders,
             pass_callers,
+            judged,
         }
     }
 

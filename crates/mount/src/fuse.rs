@@ -60,6 +60,9 @@ pub struct MountSettings {
     pub name: String,
     /// Whether every user may use it, not only the one who mounted.
     pub allow_other: bool,
+    /// Whether the kernel checks modes and owners itself. It asks for the attributes of every
+    /// directory on a path, and of each file that is opened, to do so.
+    pub kernel_checks: bool,
     /// Bytes of the longest read or write. A value above 1 MiB, or above what the kernel allows, is
     /// reduced.
     pub write_max: u32,
@@ -75,6 +78,7 @@ impl MountSettings {
             path: path.into(),
             name: "tidegate".into(),
             allow_other: false,
+            kernel_checks: true,
             write_max: init::WRITE_MAX,
             readdirplus: false,
         }

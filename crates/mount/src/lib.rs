@@ -16,7 +16,7 @@ mod fs;
 pub use fs::{Forwarders, Held, Shown};
 pub use fuse::MountError;
 
-use fs::{ClientForwarders, RemoteFiles, Tickets};
+use fs::{ClientForwarders, Judged, RemoteFiles, Tickets};
 use fuse::{FileSystem, Limits, MountSettings, Serving, Session};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -104,15 +104,23 @@ pub fn mount_over(
     } = options;
     // A longer write than the forwarders take in one piece could not be appended in one piece.
     let write_max = forwarders.payload_max();
+    let pass_callers = rustix::process::geteuid().is_root();
+    // Where all who use the mount are one ordinary user, the forwarders' own checks are the whole
+    // answer. Root's processes may lack capabilities, which only the kernel here knows of.
+    let judged = match allow_other || pass_callers {
+        true => Judged::ByKernel,
+        false => Judged::ByForwarders,
+    };
     let settings = MountSettings {
         name,
         allow_other,
+        kernel_checks: judged == Judged::ByKernel,
         write_max,
         ..MountSettings::new(path)
     };
     let session = Session::mount(&settings)?;
-    let pass_callers = rustix::process::geteuid().is_root();
-    let files = Arc::new(RemoteFiles::new(forwarders, pass_callers, application));
+    let files = RemoteFiles::new(forwarders, pass_callers, judged, application);
+    let files = Arc::new(files);
     let direct_mmap = session.direct_mmap();
     let serving = session.start(Arc::clone(&files) as _, Limits::default())?;
     Ok(Mounted {
@@ -126,7 +134,8 @@ pub fn mount_over(
 /// as the user of this process, and counts everything for one application.
 pub fn file_system(forwarders: Arc<dyn Forwarders>, application: &str) -> Arc<dyn FileSystem> {
     let application = Some(application.to_owned());
-    Arc::new(RemoteFiles::new(forwarders, false, application))
+    let judged = Judged::ByForwarders;
+    Arc::new(RemoteFiles::new(forwarders, false, judged, application))
 }
 
 /// A mount. Dropping it unmounts.

@@ -56,6 +56,10 @@ impl Held for Open {
     fn number(&self) -> u64 {
         1
     }
+
+    fn attr(&self) -> Attr {
+        Attr::default()
+    }
 }
 
 impl Forwarders for Anything {

@@ -1,7 +1,8 @@
 //! Operations on open files.
 
+use super::names::{R_OK, W_OK, X_OK};
 use super::opens::OpenFile;
-use super::{Asked, RemoteFiles, convert, process};
+use super::{Asked, Judged, RemoteFiles, convert, process};
 use crate::fuse::{self, Copy, Errno, Opened, Payload, Read, Reply, Write};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -23,7 +24,7 @@ const FMODE_EXEC: u32 = 0o40;
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// Whether an open needs the right to read, and the right to write. A program that is run needs
-/// neither: the right to execute is enough, and the kernel has checked that one.
+/// neither: the right to execute is enough, which the kernel or a question (`Access`) has checked.
 fn asks_for(flags: u32) -> (bool, bool) {
     let mode = flags & O_ACCMODE;
     (
@@ -32,11 +33,19 @@ fn asks_for(flags: u32) -> (bool, bool) {
     )
 }
 
+/// The mask of access(2) for an open.
+fn access_for(flags: u32) -> u32 {
+    let run = if flags & FMODE_EXEC == 0 { 0 } else { X_OK };
+    let (read, write) = asks_for(flags);
+    run | if read { R_OK } else { 0 } | if write { W_OK } else { 0 }
+}
+
 impl RemoteFiles {
     pub(super) fn answer_open(&self, reply: Reply, asked: &Asked, flags: u32) {
         let opened = self
             .handle_of(asked)
-            .and_then(|handle| self.open(asked, handle, flags));
+            .and_then(|handle| self.open(asked, handle, flags))
+            .and_then(|opened| self.judge_opened(asked, flags, opened));
         match opened {
             Ok(opened) => {
                 if !reply.opened(&opened) {
@@ -45,6 +54,25 @@ impl RemoteFiles {
             }
             Err(errno) => reply.error(errno),
         }
+    }
+
+    /// Whether the caller may open a file that is open now. Forwarders let a file's owner open it
+    /// in any way, for one who has made it, or who has it open and comes from another forwarder;
+    /// and they know of no programs that are run. They are not asked where the mode lets the owner:
+    /// if they have judged by another user than this process's, they have looked at the mode.
+    fn judge_opened(&self, asked: &Asked, flags: u32, opened: Opened) -> Result<Opened, Errno> {
+        if self.judged == Judged::ByKernel {
+            return Ok(opened);
+        }
+        let attr = self.files.find(opened.handle)?.held.attr();
+        let is_own = attr.uid == rustix::process::geteuid().as_raw();
+        let mask = access_for(flags);
+        if is_own && mask & X_OK == 0 && attr.mode >> 6 & mask == mask {
+            return Ok(opened);
+        }
+        self.judge(asked, mask)
+            .inspect_err(|_| drop(self.files.remove(opened.handle)))
+            .map(|()| opened)
     }
 
     /// Tells forwarders who an application is, on behalf of one of its processes.
@@ -257,5 +285,7 @@ mod tests {
         assert_eq!(asks_for(O_WRONLY | O_APPEND), (false, true));
         assert_eq!(asks_for(O_RDWR), (true, true));
         assert_eq!(asks_for(O_RDONLY | FMODE_EXEC), (false, false));
+        let masks = [O_RDONLY, O_WRONLY | O_APPEND, O_RDWR, FMODE_EXEC].map(access_for);
+        assert_eq!(masks, [R_OK, W_OK, R_OK | W_OK, X_OK]);
     }
 }

@@ -10,11 +10,18 @@ use tidegate_client::{Answer, Application, Bytes, Client, Context, Errno, OpenFi
 pub trait Held: Send + Sync {
     /// The number of the open file for [`Context::open`].
     fn number(&self) -> u64;
+
+    /// The file's attributes when it was opened.
+    fn attr(&self) -> Attr;
 }
 
 impl Held for OpenFile {
     fn number(&self) -> u64 {
         OpenFile::number(self)
+    }
+
+    fn attr(&self) -> Attr {
+        *OpenFile::attr(self)
     }
 }
 

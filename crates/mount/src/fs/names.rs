@@ -1,7 +1,7 @@
 //! Operations on names, attributes and directories.
 
 use super::directory::OpenDirectory;
-use super::{Asked, NEVER, RemoteFiles, answer, convert, done};
+use super::{Asked, Judged, NEVER, RemoteFiles, answer, convert, done};
 use crate::fuse::{Entry, Errno, Opened, Operation, ROOT, Reply, SetAttributes};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -10,6 +10,10 @@ use tidegate_client::wire::{Attr, Handle, Op, Outcome, RenameMode, SetAttr};
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 const PERMISSIONS: u32 = 0o7777;
+/// Masks of access(2).
+pub(super) const X_OK: u32 = 1;
+pub(super) const W_OK: u32 = 2;
+pub(super) const R_OK: u32 = 4;
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
@@ -186,7 +190,12 @@ impl RemoteFiles {
         // Truncating through an open file needs no permission but that of having opened it.
         match set.handle.and_then(|number| self.files.find(number).ok()) {
             Some(file) => self.call_through(asked, &file).attr(op),
-            None => self.call(asked).attr(op),
+            None => {
+                if set.size.is_some() {
+                    self.judge(asked, W_OK)?;
+                }
+                self.call(asked).attr(op)
+            }
         }
     }
 
@@ -279,10 +288,20 @@ impl RemoteFiles {
 
     fn access(&self, asked: &Asked, mask: u32) -> Result<(), Errno> {
         let handle = self.handle_of(asked)?;
-        self.call(asked).done(Op::Access {
-            handle,
-            mask: mask & 0o7,
-        })
+        match mask & 0o7 {
+            // Whether it is there: the kernel has just found it, or holds it.
+            0 => Ok(()),
+            mask => self.call(asked).done(Op::Access { handle, mask }),
+        }
+    }
+
+    /// Whether the caller may use a file in a way that no call checks by itself: `mask` is that of
+    /// access(2). Asks nothing where the kernel has seen to it.
+    pub(super) fn judge(&self, asked: &Asked, mask: u32) -> Result<(), Errno> {
+        match self.judged {
+            Judged::ByKernel => Ok(()),
+            Judged::ByForwarders => self.access(asked, mask),
+        }
     }
 
     fn answer_statfs(&self, reply: Reply, asked: &Asked) {
@@ -293,10 +312,10 @@ impl RemoteFiles {
         }
     }
 
-    /// Opens a directory without asking a forwarder: the kernel has checked with its attributes
-    /// whether the caller may read it.
+    /// Opens a directory, of which forwarders know nothing.
     fn answer_opendir(&self, reply: Reply, asked: &Asked) {
-        let handle = match self.handle_of(asked) {
+        let may = self.judge(asked, R_OK);
+        let handle = match may.and_then(|()| self.handle_of(asked)) {
             Ok(handle) => handle,
             Err(errno) => return reply.error(errno),
         };

@@ -152,8 +152,10 @@ fn options(settings: &MountSettings, device: Option<&OwnedFd>) -> String {
             format!("fsname={name},subtype=tidegate,nosuid,nodev")
         }
     };
-    // The kernel checks modes and owners; what it lets through, the forwarder checks again.
-    options.push_str(",default_permissions");
+    // What the kernel lets through, the forwarder checks again.
+    if settings.kernel_checks {
+        options.push_str(",default_permissions");
+    }
     if settings.allow_other {
         options.push_str(",allow_other");
     }

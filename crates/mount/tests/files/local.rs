@@ -41,11 +41,15 @@ pub struct Local {
 }
 
 /// Counts as open until dropped.
-struct Open(Arc<AtomicUsize>);
+struct Open(Arc<AtomicUsize>, Attr);
 
 impl Held for Open {
     fn number(&self) -> u64 {
         0
+    }
+
+    fn attr(&self) -> Attr {
+        self.1
     }
 }
 
@@ -257,10 +261,11 @@ impl Forwarders for Local {
     ) -> Result<Box<dyn Held>, Errno> {
         let errno = |errno: Linux| Errno(errno.raw_os_error());
         self.thaw(ctx).map_err(errno)?;
-        self.file(handle).map_err(errno)?;
+        let file = self.file(handle).map_err(errno)?;
+        let attr = attr(&*file).map_err(errno)?;
         self.rights.lock().unwrap().push((read, write));
         self.open.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Open(Arc::clone(&self.open))))
+        Ok(Box::new(Open(Arc::clone(&self.open), attr)))
     }
 
     fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64) {
