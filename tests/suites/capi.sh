@@ -5,7 +5,7 @@
 command -v valgrind > /dev/null || skip "valgrind is missing: run tools/need test"
 cd "$REPO"
 stage=$WORK/stage tests=crates/capi/tests
-make --silent install PREFIX="$stage" > "$WORK/install.log" 2>&1 || { cat "$WORK/install.log"; die "make install"; }
+make --silent install-libraries PREFIX="$stage" > "$WORK/install.log" 2>&1 || { cat "$WORK/install.log"; die "make install"; }
 export PKG_CONFIG_PATH=$stage/lib/pkgconfig
 flags=(-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -O1 -pthread)
 
@@ -107,15 +107,15 @@ if [ "$MODE" = long ] && command -v rustup > /dev/null && rustup toolchain list 
 fi
 
 note "installed and taken away"
-check "DESTDIR goes before PREFIX" make --silent install PREFIX=/opt/x DESTDIR="$WORK/root"
+check "DESTDIR goes before PREFIX" make --silent install-libraries PREFIX=/opt/x DESTDIR="$WORK/root"
 check "pkg-config files name PREFIX alone" grep -qx 'prefix=/opt/x' "$WORK/root/opt/x/lib/pkgconfig/agios.pc"
-check "uninstall" make --silent uninstall PREFIX=/opt/x DESTDIR="$WORK/root"
+check "uninstall" make --silent uninstall-libraries PREFIX=/opt/x DESTDIR="$WORK/root"
 check "nothing is left" test -z "$(find "$WORK/root" ! -type d)"
 for file in lib/libagios.so include/agios.h; do
   other="$WORK/other/$file"; mkdir -p "${other%/*}"; echo theirs > "$other"
-  check "beside another $file all but AGIOS's interface is installed" make --silent install PREFIX="$WORK/other" 2> /dev/null
+  check "beside another $file all but AGIOS's interface is installed" make --silent install-libraries PREFIX="$WORK/other" 2> /dev/null
   check "the other libraries are there" test -e "$WORK/other/lib/libtidegate_client.so" -a ! -e "$WORK/other/lib/libagios.a"
-  check "uninstall" make --silent uninstall PREFIX="$WORK/other"
+  check "uninstall" make --silent uninstall-libraries PREFIX="$WORK/other"
   check "another $file stays alone" test "$(find "$WORK/other" ! -type d)" = "$other" -a "$(cat "$other")" = theirs
   rm "$other"
 done

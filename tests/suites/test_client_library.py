@@ -21,7 +21,7 @@ def files(folder):
 @pytest.fixture(scope="module")
 def installed(work):
     with work.part() as part:
-        make("install", f"PREFIX={part / 'stage'}")
+        make("install-libraries", f"PREFIX={part / 'stage'}")
         part.file("x.c", re.search(r"```c\n(.*?)```", (REPO / "docs/client.md").read_text(), re.DOTALL)[1])
         yield part
 
@@ -84,16 +84,16 @@ def test_every_folder_is_where_it_is_wanted_and_empty_in_the_end(work):
     with work.part() as part:
         root = part / "root"
         settings = (f"PREFIX={PREFIX}", f"LIBDIR={LIBDIR}", f"INCLUDEDIR={HEADERS}", f"DESTDIR={root}")
-        make("install", *settings)
+        make("install-libraries", *settings)
         found = files(root)
         assert {"opt/lib64/libtidegate_client.so.0", "opt/lib64/libtidegate_client.a", "opt/headers/tidegate.h",
                 "opt/lib64/pkgconfig/tidegate_client.pc"} <= set(found)
         # The file names where things will be, and DESTDIR is no part of it.
         told = (root / "opt/lib64/pkgconfig/tidegate_client.pc").read_text()
         assert f"libdir={LIBDIR}\nincludedir={HEADERS}\n" in told and str(root) not in told
-        make("install", *settings)
+        make("install-libraries", *settings)
         assert files(root) == found, "a second time changes nothing"
         part.file("root/opt/headers/other.h", "")
-        make("uninstall", *settings)
+        make("uninstall-libraries", *settings)
         assert files(root) == ["opt/headers/other.h"]
         run("make", "--silent", "-C", REPO, "uninstall", f"DESTDIR={root}", "PREFIX=relative", code=2)

@@ -2,6 +2,7 @@
 
 use crate::fail::Fail;
 use crate::keys::KeyFlags;
+use crate::outln;
 use rustix::process::Resource;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,6 +15,10 @@ pub struct Serve {
     /// Configuration file; flags below override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Only check the settings, the directory, and that the files of secrets can be read; changes
+    /// nothing, and may be asked beside the forwarder that serves by the same file
+    #[arg(long)]
+    check_config: bool,
     #[command(flatten)]
     keys: KeyFlags<false>,
     /// For tests: die as by kill -9 when the K-th request has come
@@ -33,6 +38,9 @@ impl Serve {
     /// Serves until SIGTERM or SIGINT.
     pub fn perform(self) -> Result<ExitCode, Fail> {
         let mut config = Config::from_source(self.source()?)?;
+        if self.check_config {
+            return self.say_right(&config);
+        }
         config.faults.kill_at_request = self.kill_at_request;
         config.faults.kill_after_effect = self.kill_after_effect;
         config.faults.fail_call = self.fail_call;
@@ -45,6 +53,22 @@ impl Serve {
                 Err(Fail::usage(format!("{error}{limits}")))
             }
         }
+    }
+
+    /// Says that the settings are right, or what of the rest is not.
+    fn say_right(&self, config: &Config) -> Result<ExitCode, Fail> {
+        tidegate_server::check_config(config).map_err(Fail::usage)?;
+        let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
+        let name = match &self.config {
+            Some(path) => path.display().to_string(),
+            None => "these settings".to_string(),
+        };
+        outln!(
+            "{name}: right; export {}, listen {}",
+            config.export.display(),
+            listen.join(", ")
+        );
+        Ok(ExitCode::SUCCESS)
     }
 
     /// The file's settings with the flags over them.

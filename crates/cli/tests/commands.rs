@@ -253,6 +253,41 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is_one() {
 }
 
 #[test]
+fn settings_are_checked_beside_the_forwarder_that_serves() {
+    let scratch = Scratch::new();
+    let asked = ["serve", "--config", "forwarder.toml", "--check-config"];
+    let with = |more: &str| {
+        scratch.config(&format!(
+            "export = \"data\"\nlisten = \"unix:{}/socket\"\n{more}",
+            shown(&scratch.0)
+        ));
+    };
+    with("");
+    let said = scratch.run(&asked);
+    assert!(said.contains("right; export data, listen unix:"), "{said}");
+    // Nothing was made, not even the hidden folder.
+    let made = std::fs::read_dir(scratch.0.join("data")).expect("it is ours");
+    assert_eq!(made.count(), 0);
+    scratch.run(&["up", "data", "--no-mount", "--forwarders", "1"]);
+    scratch.run(&asked);
+    scratch.run(&["down"]);
+    for (wrong, named) in [
+        ("polcy = 1\n", "polcy"),
+        ("secret_file = \"missing\"\n", "missing"),
+        ("[scheduler]\npolicy = \"best\"\n", "best"),
+    ] {
+        with(wrong);
+        let said = scratch.refusal(&asked);
+        assert!(said.contains(named), "{said}");
+    }
+    with("");
+    std::fs::remove_dir_all(scratch.0.join("data")).expect("it is ours");
+    assert!(scratch.refusal(&asked).contains("data: No such file"));
+    std::fs::write(scratch.0.join("data"), "").expect("it is ours");
+    assert!(scratch.refusal(&asked).contains("not a directory"));
+}
+
+#[test]
 fn a_directory_that_is_served_already_is_refused() {
     let scratch = Scratch::new();
     scratch.run(&["up", "data", "--forwarders", "2", "--no-mount"]);

@@ -34,7 +34,7 @@ pub use identity::user_of;
 pub use pid_file::PidFile;
 pub use sandbox::confine_mount;
 pub use serve::{log_to_stderr, serve};
-pub use start::{Running, Server, StartError};
+pub use start::{Running, Server, StartError, check_config};
 /// What forwarders keep for an export in its hidden folder beside their seats, as they read it at
 /// their start.
 pub mod kept {

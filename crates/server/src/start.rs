@@ -316,6 +316,20 @@ impl Drop for Running {
     }
 }
 
+/// Checks what can be checked of a configuration while its forwarder may be running: that the
+/// export is a directory, and that the files of its secrets can be read. Changes nothing, and
+/// listens nowhere.
+pub fn check_config(config: &Config) -> Result<(), StartError> {
+    let wrong = |error| StartError::Directory {
+        path: config.export.clone(),
+        error,
+    };
+    match std::fs::metadata(&config.export).map_err(wrong)?.is_dir() {
+        true => secrets(config).map(|_| ()),
+        false => Err(wrong(io::ErrorKind::NotADirectory.into())),
+    }
+}
+
 fn secrets(config: &Config) -> Result<Option<SiteSecrets>, StartError> {
     let Some(path) = &config.secret_file else {
         return Ok(None);
