@@ -212,7 +212,8 @@ class Work:
 def ready(process, log, condition):
     """Waits until a program in the background is ready."""
     def holds():
-        assert process.poll() is None, f"{process.args} ended:\n{tail(log)}"
+        # Its last words first: who sees one line of this sees them.
+        assert process.poll() is None, f"ended: {tail(log, 1)}: {process.args}:\n{tail(log)}"
         return condition()
     until(holds, f"{process.args} is not ready")
     return process

@@ -1,7 +1,8 @@
 """How many requests a mount sends to forwarders for each call of a program, by the forwarder's own
-count, and that a mount where forwarders judge refuses what a plain directory refuses."""
+count, and that a mount where forwarders alone check refuses what a plain directory refuses."""
 import json
 import os
+import pathlib
 import re
 import subprocess
 
@@ -35,8 +36,8 @@ CALLS = {
     "`chdir` down and up again": 'os.chdir("d"), os.chdir("..")',
 }
 LISTED = "`ls -l` of n entries"
-# Requests for each: on root's mount, where the kernel checks modes, and on a user's own, where
-# forwarders do; for the last one a factor of n, and the rest.
+# Requests for each: on a mount where the kernel checks modes, and on a user's own, where forwarders
+# alone do; for the last one a factor of n, and the rest.
 TRIPS = {
     '`stat("f")`': (3, 2),
     '`stat("f")`, which is not there': (2, 1),
@@ -177,19 +178,24 @@ def roots(forwarders):
 
 @pytest.fixture(scope="module")
 def own(work):
-    """A program on a mount that an ordinary user has made for himself, and the folders behind it."""
+    """A program on a mount that an ordinary user has made for himself, where forwarders alone check, and the
+    folders behind it; beside it one where the kernel does."""
     need_fuse()
     with work.part() as part:
         home = part.folder("home")
         inside, as_user = part.as_user(USER, home)
         as_user = (*inside, *as_user)
-        data, mount, state, plain = (part.folder(name) for name in ("data", "mnt", "run", "plain"))
-        for folder in (data, mount, state, plain):
+        names = ("data", "mnt", "kernel", "run", "plain")
+        data, mount, by_kernel, state, plain = (part.folder(name) for name in names)
+        for folder in (data, mount, by_kernel, state, plain):
             os.chown(folder, USER, USER)
         state.chmod(0o700)
-        run(*as_user, home / "tidegate", "up", data, "--forwarders", 1, "--state-dir", state, "--mount", mount)
+        run(*as_user, home / "tidegate", "up", data, "--forwarders", 1, "--state-dir", state, "--mount", by_kernel)
+        forwarders = ("--checks", "forwarders", "--state-dir", state)
+        run(*as_user, home / "tidegate", "mount", mount, *forwarders)
         counted = Counted(part, mount, state, home / "tidegate", as_user)
-        counted.data, counted.plain = data, plain
+        counted.data, counted.plain, counted.by_kernel = data, plain, by_kernel
+        counted.program_of = home / "tidegate"
         yield counted
         counted.end()
         run(*as_user, home / "tidegate", "down", "--state-dir", state)
@@ -326,11 +332,39 @@ def test_a_user_s_own_mount_refuses_what_a_plain_folder_refuses(own):
 
 
 def test_what_is_not_checked_on_a_user_s_own_mount(own):
-    """Of this docs/semantics.md speaks."""
+    """Of this docs/semantics.md speaks. Where the kernel checks it is, as in a plain folder."""
     tries = "mkdir shut && mkfifo fifo && chmod 0 shut fifo && stat shut/. ; stat shut/.. ; exec 3<> fifo"
     for folder, code in (own.plain, 2), (own.mount, 0):
         assert run(*own.within, "sh", "-c", f'cd "$0" && {tries}', folder, code=code).stdout.count("File: ") == \
             (0 if code else 2)
+    run(*own.within, "sh", "-c", 'cd "$0" && exec 3<> fifo', own.by_kernel, code=2)
+
+
+def test_links_of_others_in_sticky_directories_are_followed_only_if_the_user_asked_for_it(own):
+    """As `protected_symlinks` refuses it, where the machine has it on."""
+    refused = int(pathlib.Path("/proc/sys/fs/protected_symlinks").read_text())
+    for behind in own.plain, own.data:
+        shared = behind / "shared"
+        shared.mkdir()
+        shared.chmod(0o1777)
+        (shared / "victim").write_text("bytes")
+        os.chown(shared / "victim", USER, USER)
+        # Somebody else's, in root's directory.
+        os.symlink("victim", shared / "soft")
+        os.lchown(shared / "soft", USER + 1, USER + 1)
+    for folder, code in (own.plain, refused), (own.by_kernel, refused), (own.mount, 0):
+        run(*own.within, "cat", folder / "shared/soft", code=code)
+    # It goes by what the kernel knows of the directory.
+    mounts = run(*own.within, "cat", "/proc/self/mounts").stdout.splitlines()
+    checks = {line.split()[1]: "default_permissions" in line for line in mounts}
+    assert (checks[str(own.by_kernel)], checks[str(own.mount)]) == (True, False)
+
+
+def test_forwarders_alone_check_only_where_one_user_is(own, roots):
+    for words in (TIDEGATE, "mount", roots.mount.parent / "nowhere"), \
+            (*own.within, own.program_of, "mount", own.plain, "--allow-other"):
+        refused = run(*words, "--checks", "forwarders", code=2)
+        assert "only where one ordinary user has the mount to himself" in refused.stderr
 
 
 def test_a_change_of_a_mode_is_heeded_at_once(own):

@@ -22,6 +22,7 @@ pub(crate) use forwarders::{ClientForwarders, Tickets};
 pub use forwarders::{Forwarders, Held};
 pub use shown::Shown;
 
+use crate::Checks;
 use crate::fuse::{self, CancelToken, Entry, Errno, FileSystem, Operation, Reply, Request};
 use application::Applications;
 use call::Call;
@@ -41,21 +42,12 @@ pub(crate) struct RemoteFiles {
     forwarders: Arc<dyn Forwarders>,
     /// Whether the mount passes on each caller's user, instead of acting as the user who mounted.
     pass_callers: bool,
-    judged: Judged,
+    checks: Checks,
     nodes: Nodes,
     files: Opens<OpenFile>,
     directories: Opens<OpenDirectory>,
     locks: Locks,
     applications: Applications,
-}
-
-/// Who says whether a caller may do what the mode and the owner of a file may forbid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Judged {
-    /// This node's kernel, before it asks the mount; what it lets through, forwarders judge too.
-    ByKernel,
-    /// The forwarders alone, each with the call that it does.
-    ByForwarders,
 }
 
 /// The part that all requests have: the node, the process, and whether the request was cancelled.
@@ -69,7 +61,7 @@ impl RemoteFiles {
     pub(crate) fn new(
         forwarders: Arc<dyn Forwarders>,
         pass_callers: bool,
-        judged: Judged,
+        checks: Checks,
         application: Option<String>,
     ) -> Self {
         Self {
@@ -80,7 +72,7 @@ impl RemoteFiles {
             applications: Applications::new(application),
             forwarders,
             pass_callers,
-            judged,
+            checks,
         }
     }
 

@@ -114,6 +114,12 @@ pub enum MountError {
     /// The mount point is no directory.
     #[error("mount point {} is not a directory", .0.display())]
     NotADirectory(PathBuf),
+    /// Several users would use a mount where forwarders alone check modes and owners.
+    #[error(
+        "forwarders alone can check modes and owners only where one ordinary user has the mount to \
+         himself: not on a mount by root, nor on one that lets other users in"
+    )]
+    Checks,
     /// The device is not there or not for this user.
     #[error(
         "/dev/fuse: {0}; is the fuse kernel module loaded, and the device passed to this container?"

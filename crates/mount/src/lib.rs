@@ -16,7 +16,7 @@ mod fs;
 pub use fs::{Forwarders, Held, Shown};
 pub use fuse::MountError;
 
-use fs::{ClientForwarders, Judged, RemoteFiles, Tickets};
+use fs::{ClientForwarders, RemoteFiles, Tickets};
 use fuse::{FileSystem, Limits, MountSettings, Serving, Session};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub struct MountOptions {
     /// Whether other users may use the mount, not only the one who mounts. An ordinary user needs
     /// `user_allow_other` in /etc/fuse.conf for that.
     pub allow_other: bool,
+    /// Who checks modes and owners.
+    pub checks: Checks,
     /// What `df` and `mount` show as the source.
     pub name: String,
     /// Directory of the export that is the root of the mount; empty: the export's own.
@@ -42,6 +44,18 @@ pub struct MountOptions {
     /// past it; zero: there are none. A mount of a user for whom munge vouches hands on his own
     /// ticket, for what is left of it.
     pub ticket_life: Duration,
+}
+
+/// Who says whether a caller may do what the mode and the owner of a file may forbid.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Checks {
+    /// This node's kernel, before it asks the mount; what it lets through, forwarders check too.
+    #[default]
+    Kernel,
+    /// The forwarders alone, each with the call that it does. That takes fewer requests, for the
+    /// kernel does not ask for attributes, and leaves out what Linux refuses in sticky directories.
+    /// Only where all who use the mount are one ordinary user.
+    Forwarders,
 }
 
 /// Mounts the client's files. A mount started by root passes on each caller's user and groups; any
@@ -97,6 +111,7 @@ pub fn mount_over(
     let MountOptions {
         path,
         allow_other,
+        checks,
         name,
         application,
         directory: _,
@@ -105,21 +120,19 @@ pub fn mount_over(
     // A longer write than the forwarders take in one piece could not be appended in one piece.
     let write_max = forwarders.payload_max();
     let pass_callers = rustix::process::geteuid().is_root();
-    // Where all who use the mount are one ordinary user, the forwarders' own checks are the whole
-    // answer. Root's processes may lack capabilities, which only the kernel here knows of.
-    let judged = match allow_other || pass_callers {
-        true => Judged::ByKernel,
-        false => Judged::ByForwarders,
-    };
+    // Root's processes may lack capabilities, which only the kernel here knows of.
+    if checks == Checks::Forwarders && (allow_other || pass_callers) {
+        return Err(MountError::Checks);
+    }
     let settings = MountSettings {
         name,
         allow_other,
-        kernel_checks: judged == Judged::ByKernel,
+        kernel_checks: checks == Checks::Kernel,
         write_max,
         ..MountSettings::new(path)
     };
     let session = Session::mount(&settings)?;
-    let files = RemoteFiles::new(forwarders, pass_callers, judged, application);
+    let files = RemoteFiles::new(forwarders, pass_callers, checks, application);
     let files = Arc::new(files);
     let direct_mmap = session.direct_mmap();
     let serving = session.start(Arc::clone(&files) as _, Limits::default())?;
@@ -134,8 +147,8 @@ pub fn mount_over(
 /// as the user of this process, and counts everything for one application.
 pub fn file_system(forwarders: Arc<dyn Forwarders>, application: &str) -> Arc<dyn FileSystem> {
     let application = Some(application.to_owned());
-    let judged = Judged::ByForwarders;
-    Arc::new(RemoteFiles::new(forwarders, false, judged, application))
+    let checks = Checks::Forwarders;
+    Arc::new(RemoteFiles::new(forwarders, false, checks, application))
 }
 
 /// A mount. Dropping it unmounts.

@@ -45,7 +45,7 @@ impl OwnMount {
                 "the process that is to take the mount away cannot be started: {error}"
             ))
         })?);
-        own.mounted = Some(mount::mount(client, &own.folder, false, view)?);
+        own.mounted = Some(mount::mount(client, &own.folder, view)?);
         Ok(own)
     }
 

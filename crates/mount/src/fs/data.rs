@@ -2,7 +2,8 @@
 
 use super::names::{R_OK, W_OK, X_OK};
 use super::opens::OpenFile;
-use super::{Asked, Judged, RemoteFiles, convert, process};
+use super::{Asked, RemoteFiles, convert, process};
+use crate::Checks;
 use crate::fuse::{self, Copy, Errno, Opened, Payload, Read, Reply, Write};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -61,7 +62,7 @@ impl RemoteFiles {
     /// and they know of no programs that are run. They are not asked where the mode lets the owner:
     /// if they have judged by another user than this process's, they have looked at the mode.
     fn judge_opened(&self, asked: &Asked, flags: u32, opened: Opened) -> Result<Opened, Errno> {
-        if self.judged == Judged::ByKernel {
+        if self.checks == Checks::Kernel {
             return Ok(opened);
         }
         let attr = self.files.find(opened.handle)?.held.attr();

@@ -1,7 +1,8 @@
 //! Operations on names, attributes and directories.
 
 use super::directory::OpenDirectory;
-use super::{Asked, Judged, NEVER, RemoteFiles, answer, convert, done};
+use super::{Asked, NEVER, RemoteFiles, answer, convert, done};
+use crate::Checks;
 use crate::fuse::{Entry, Errno, Opened, Operation, ROOT, Reply, SetAttributes};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -298,9 +299,9 @@ impl RemoteFiles {
     /// Whether the caller may use a file in a way that no call checks by itself: `mask` is that of
     /// access(2). Asks nothing where the kernel has seen to it.
     pub(super) fn judge(&self, asked: &Asked, mask: u32) -> Result<(), Errno> {
-        match self.judged {
-            Judged::ByKernel => Ok(()),
-            Judged::ByForwarders => self.access(asked, mask),
+        match self.checks {
+            Checks::Kernel => Ok(()),
+            Checks::Forwarders => self.access(asked, mask),
         }
     }
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tidegate_mount::{MountError, MountOptions, Mounted, mount_over};
+use tidegate_mount::{Checks, MountError, MountOptions, Mounted, mount_over};
 
 /// How long a killed process may stay.
 pub const GONE: Duration = Duration::from_secs(1);
@@ -33,6 +33,7 @@ impl Mount {
         let options = MountOptions {
             path: base.join("mnt"),
             allow_other: true,
+            checks: Checks::Kernel,
             name: "tidegate-test".into(),
             directory: PathBuf::new(),
             application: None,
