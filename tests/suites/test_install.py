@@ -1,7 +1,8 @@
 """The programs as `make install` puts them: they find each other and their libraries there, the unit files name
-them, and nothing is left when they are taken away."""
+them, manual pages and completions are those of all commands, and nothing is left when they are taken away."""
 import os
 import re
+import shutil
 
 import pytest
 from conftest import REPO, need_fuse, run
@@ -70,3 +71,80 @@ def test_a_folder_that_programs_could_not_load_from_is_refused(work):
             refused = tool("install", code=2, PREFIX=prefix).stderr
             assert refused.startswith("install-programs: PREFIX="), refused
         assert not files(part.path)
+
+
+def need(*programs):
+    for program in programs:
+        if not shutil.which(program):
+            pytest.skip(f"{program} is missing: run tools/need test")
+
+
+def test_each_command_has_a_manual_page_without_warnings(stage):
+    need("man", "groff")
+    pages = {path.name.removesuffix(".1"): path for path in (stage / "stage/share/man/man1").iterdir()}
+    assert set(pages) == set(commands(stage / "stage/bin/tidegate"))
+    for name, page in pages.items():
+        # What the formatter warns of is all that is on standard error.
+        shown = run("man", "--warnings", "--local-file", page, env=os.environ | {"MANWIDTH": "80", "LC_ALL": "C.UTF-8"})
+        assert not shown.stderr, (name, shown.stderr)
+        # A long name ends with a hyphen where a line does.
+        assert f"{name} - " in " ".join(shown.stdout.split()) and "EXIT STATUS" in shown.stdout, shown.stdout
+
+
+def commands(program, *words):
+    """The names of pages of a command and of those below it, as help pages list them."""
+    yield "-".join(("tidegate", *words))
+    listed = re.search(r"^Commands:\n((?:  .*\n)*)", run(program, *words, "--help").stdout, re.MULTILINE)
+    for line in listed[1].splitlines() if listed else ():
+        if re.match("  [a-z]", line) and line.split()[0] != "help":
+            yield from commands(program, *words, line.split()[0])
+
+
+def test_shells_complete_commands_flags_and_values(stage):
+    need("zsh", "fish")
+    share = stage / "stage/share"
+
+    def bash(*words):
+        script = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); ' \
+                 '_tidegate tidegate "${@: -1}" "${@: -2:1}"; printf "%s\n" "${COMPREPLY[@]}"'
+        return run("bash", "-c", script, share / "bash-completion/completions/tidegate", *words).stdout.split()
+
+    def fish(*words):
+        script = "source $argv[1]; complete --do-complete $argv[2]"
+        file = share / "fish/vendor_completions.d/tidegate.fish"
+        lines = run("fish", "--no-config", "-c", script, file, " ".join(words), env=os.environ | {"HOME": str(stage.path)})
+        return [line.split("\t")[0] for line in lines.stdout.splitlines()]
+
+    for complete in (bash, fish):
+        assert sorted(complete("tidegate", "se")) == ["secret", "serve"], complete
+        # Of `tidegate-lab`, and of a command below a command.
+        assert "--quick" in complete("tidegate", "demo", "--q"), complete
+        assert complete("tidegate", "share", "rem") == ["remove"], complete
+        assert sorted(complete("tidegate", "mount", "--checks", "")) == ["forwarders", "kernel"], complete
+    zsh = 'fpath=($0 $fpath); autoload -Uz compinit; compinit -u -D; print $_comps[tidegate]; ' \
+          'autoload +X _tidegate && print $functions[_tidegate] | grep -c -- serve'
+    told = run("zsh", "-f", "-c", zsh, share / "zsh/site-functions").stdout.split()
+    assert told[0] == "_tidegate" and int(told[1]) > 0, told
+
+
+def test_pages_and_completions_go_and_those_of_others_stay(work):
+    with work.part() as part:
+        manual = part / "share/man/man1"
+        manual.mkdir(parents=True)
+        (manual / "tidegate-other.1").write_text('.TH tidegate-other 1 "" "Other 1"\n')
+        # Of a command that there was in an earlier version.
+        (manual / "tidegate-gone.1").write_text('.TH tidegate-gone 1 " " "Tidegate 0.0.1"\n')
+        tool("install", PREFIX=part.path)
+        found = files(part.path)
+        assert {f"share/man/man1/tidegate{name}.1" for name in ("", "-serve", "-sim", "-other")} <= set(found), found
+        assert not (manual / "tidegate-gone.1").exists()
+        tool("uninstall", PREFIX=part.path)
+        assert files(part.path) == ["share/man/man1/tidegate-other.1"]
+
+
+@pytest.mark.parametrize("mistake, said", [
+    (("completions", "tcsh"), "possible values: bash, zsh, fish"),
+    (("man", "--to", "/proc/none"), "--to /proc/none: "),
+])
+def test_what_cannot_be_written_is_told(mistake, said, stage):
+    assert said in run(stage / "stage/bin/tidegate", *mistake, code=2).stderr

@@ -86,6 +86,10 @@ enum Command {
     Bench(lab::Lab),
     /// Show two competing jobs, in the order of arrival and then coordinated (tidegate-lab)
     Demo(lab::Lab),
+    /// Print what a shell needs to complete the words of `tidegate` (tidegate-lab)
+    Completions(lab::Lab),
+    /// Write the manual pages of all commands (tidegate-lab)
+    Man(lab::Lab),
 }
 
 /// Reads the command line and performs it. Prints a failure as one line on standard error.
@@ -135,6 +139,8 @@ pub fn perform(arguments: Arguments) -> Result<ExitCode, Fail> {
         Command::Trace(trace) => trace.perform(),
         Command::Bench(lab) => lab.perform("bench"),
         Command::Demo(lab) => lab.perform("demo"),
+        Command::Completions(lab) => lab.perform("completions"),
+        Command::Man(lab) => lab.perform("man"),
     }
 }
 

@@ -89,7 +89,8 @@ pub struct Run {
     #[arg(long, hide = true)]
     inside: bool,
     /// The program and its arguments
-    #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true)]
+    #[arg(required = true, value_name = "PROGRAM", trailing_var_arg = true,
+          value_hint = clap::ValueHint::CommandWithArguments)]
     program: Vec<String>,
 }
 

@@ -1,4 +1,5 @@
-//! `tidegate bench`, `sim`, `report` and `demo` become `tidegate-lab`, wherever it is installed.
+//! `tidegate bench`, `sim`, `report`, `demo`, `completions` and `man` become `tidegate-lab`,
+//! wherever it is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -98,7 +99,7 @@ fn without_it_one_line_says_what_to_install() {
 fn the_help_lists_its_commands() {
     let output = Installed::new("labhelp").run(&["--help"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    for command in ["sim", "report", "bench", "demo"] {
+    for command in ["sim", "report", "bench", "demo", "completions", "man"] {
         assert!(text.contains(&format!("\n  {command} ")), "{text}");
     }
 }

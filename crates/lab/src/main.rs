@@ -1,5 +1,6 @@
 //! `tidegate-lab` performs `tidegate bench`, `sim`, `report` and `demo`: it measures Tidegate on
-//! real forwarders and in virtual time, and draws the results.
+//! real forwarders and in virtual time, and draws the results. It also writes manual pages and what
+//! shells complete, for it alone has the definitions of all commands.
 
 // They panic where nobody reads: [`tidegate_cli::output`] does not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -8,6 +9,7 @@ mod bench;
 mod chart;
 mod demo;
 mod findings;
+mod manual;
 mod page;
 mod report;
 mod sim;
@@ -35,6 +37,8 @@ enum Command {
     Report(report::Report),
     Bench(bench::Bench),
     Demo(demo::Demo),
+    Completions(manual::Completions),
+    Man(manual::Man),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +51,8 @@ fn perform(arguments: Arguments) -> Result<ExitCode, Fail> {
         Command::Report(report) => report.perform(),
         Command::Bench(bench) => bench.perform(),
         Command::Demo(demo) => demo.perform(),
+        Command::Completions(completions) => completions.perform(),
+        Command::Man(man) => man.perform(),
     }
 }
 
