@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 # The MPI shim, for the families of MPI that have a compiler here.
 MPI := $(MAKE) --no-print-directory -C mpi CARGO_TARGET_DIR=$(abspath $(TARGET))
 
-.PHONY: help demo check test test-long bench figures build mpi install install-libraries uninstall uninstall-libraries \
+.PHONY: help demo check test test-long bench figures build libraries mpi install install-libraries uninstall uninstall-libraries \
 	fmt clean
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -50,10 +50,12 @@ mpi:
 install: build install-libraries ## all of it: PREFIX=/usr/local DESTDIR= UNITDIR= (unit files), and as below
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' UNITDIR='$(UNITDIR)' tools/install-programs install
 
-install-libraries: ## the C libraries of client and scheduler alone: PREFIX= LIBDIR= INCLUDEDIR= DESTDIR=
+libraries: ## the release build of the C libraries of client and scheduler
 	cargo build --release -p tidegate-capi
 	cargo rustc --release -p tidegate-client --lib --crate-type staticlib,cdylib -- \
 		-C link-arg=-Wl,-soname,libtidegate_client.so.0
+
+install-libraries: libraries ## the C libraries alone: PREFIX= LIBDIR= INCLUDEDIR= DESTDIR=
 	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' INCLUDEDIR='$(INCLUDEDIR)' DESTDIR='$(DESTDIR)' \
 		tools/install-capi install
 

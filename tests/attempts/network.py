@@ -261,8 +261,9 @@ for name, change in {
 @network("site")
 def records_in_another_order(p, s):
     peer, _ = between(s, p)
-    frame = lambda name: peer.frame(18, s.h["victim"] + short(name) + struct.pack("<I", 0o755))
-    first, second = peer.socket.record(frame("first")), peer.socket.record(frame("second"))
+    # Each in a reply slot of its own, for both are under way at once.
+    frame = lambda name, slot: peer.frame(18, s.h["victim"] + short(name) + struct.pack("<I", 0o755), index=slot)
+    first, second = peer.socket.record(frame("first", 0)), peer.socket.record(frame("second", 1))
     peer.socket.socket.sendall(first + second if as_site(s, p) else second + first)
     peer.socket.settimeout(patience(s, p))
     s.quietly(peer.take)

@@ -10,6 +10,7 @@ import json
 import os
 import stat
 import struct
+import time
 
 from conftest import Forwarder, free_port, stop, tidegate
 from noise import Secret
@@ -17,6 +18,8 @@ from peer import NO, Peer, user
 
 ATTEMPTS = []
 GROUP = 7777
+# How long what somebody may do takes to be seen, at most, in seconds.
+CONTROL_S = 20
 
 
 class Attempt:
@@ -312,6 +315,12 @@ def harm_of(it, world, way, uid, victim, as_whom=None):
             if each is peer or getattr(each, "intrudes", False):
                 heard += each.heard
         harm = scene.harm(heard)
+        # Who may do it is seen to: a forwarder that was asked does it a little later, also where the connection
+        # has ended meanwhile.
+        until = time.monotonic() + CONTROL_S
+        while as_whom and not harm and not told and time.monotonic() < until:
+            time.sleep(0.05)
+            harm = scene.harm(heard)
         return harm + [str(told)] if told else harm
     finally:
         scene.end()
