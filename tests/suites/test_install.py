@@ -48,7 +48,7 @@ def test_unit_files_name_the_programs_where_they_are(work):
         found = files(part / "root")
         assert {"opt/x/bin/tidegate", "opt/x/bin/tidegate-lab", "opt/x/lib/libtidegate_preload.so"} <= set(found), found
         units = [name for name in found if name.endswith(".service")]
-        assert len(units) == 2 and all(name.startswith("opt/x/lib/systemd/system/") for name in units), found
+        assert len(units) == 3 and all(name.startswith("opt/x/lib/systemd/system/") for name in units), found
         for name in units:
             [started] = re.findall(r"^ExecStart=(\S+)", (part / "root" / name).read_text(), re.MULTILINE)
             assert started == "/opt/x/bin/tidegate"

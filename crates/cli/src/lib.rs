@@ -18,6 +18,7 @@ mod keys;
 mod lab;
 mod lock;
 mod members;
+mod metrics;
 mod mount;
 mod names;
 mod not_set;
@@ -68,6 +69,7 @@ enum Command {
     Umount(mount::Umount),
     Run(run::Run),
     Stat(stat::Stat),
+    Metrics(metrics::Metrics),
     Drain(drain::Drain),
     Policy(policy::Policy),
     Share(share::Share),
@@ -127,6 +129,7 @@ pub fn perform(arguments: Arguments) -> Result<ExitCode, Fail> {
         Command::Umount(umount) => umount.perform(),
         Command::Run(run) => run.perform(),
         Command::Stat(stat) => stat.perform(),
+        Command::Metrics(metrics) => metrics.perform(),
         Command::Drain(drain) => drain.perform(),
         Command::Policy(policy) => policy.perform(),
         Command::Share(share) => share.perform(),

@@ -4,6 +4,8 @@ mod alike;
 mod applications;
 pub mod health;
 
+pub use applications::name as name_applications;
+
 use crate::dead_mount;
 use crate::fail::Fail;
 use crate::names;
@@ -111,7 +113,8 @@ impl Stat {
     }
 }
 
-fn wrong(states: &[Value], others: Vec<Wrong>) -> Vec<Wrong> {
+/// What is wrong with these states, and what else is known to be.
+pub fn wrong(states: &[Value], others: Vec<Wrong>) -> Vec<Wrong> {
     let mut wrong = health::of_forwarders(states);
     wrong.extend(others);
     wrong.extend(health::of_seats(states));
@@ -121,7 +124,7 @@ fn wrong(states: &[Value], others: Vec<Wrong>) -> Vec<Wrong> {
 }
 
 /// A line for each thing that is wrong.
-fn lines<'w>(wrong: impl IntoIterator<Item = &'w Wrong>) -> String {
+pub fn lines<'w>(wrong: impl IntoIterator<Item = &'w Wrong>) -> String {
     let line = |one: &Wrong| plain::line(&one.text) + "\n";
     wrong.into_iter().map(line).collect()
 }

@@ -29,6 +29,11 @@ impl Wrong {
         }
     }
 
+    /// The word for programs.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
     /// For `--json`.
     pub fn json(&self) -> Value {
         json!({

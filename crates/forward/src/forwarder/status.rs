@@ -27,6 +27,8 @@
 //!                                   served no longer
 //!   "sessions": [{"client": "00c0ffee00c0ffee", "name": "node1:77", "uid": 1000,
 //!                 "connected": true, "connections": 1, "unanswered": 1, "opens": 4, "locks": 0}],
+//!   "counts": {"sessions": 12, "connected": 11,       of all clients, seen here or not
+//!              "applications": 7},                    with requests since the start
 //!   "scheduler": {"depth": 1,                            batches at once, as the policy decides
 //!                 "queued": 0, "queued_peak": 9, "held": 0, "running": 1, "batches": 80,
 //!                 "arrived": 100, "finished": 99, "cancelled": 0, "rejected": 0},
@@ -167,6 +169,7 @@ impl Forwarder {
         self.write_ownership(out)?;
         self.write_seats(out)?;
         self.write_sessions(out, asker, shown_max)?;
+        self.write_counts(out)?;
         let stats = self.scheduler.stats();
         write!(
             out,
@@ -317,6 +320,18 @@ impl Forwarder {
             }
             out.write_char('}')
         })
+    }
+
+    /// How many there are of what the lists may leave out.
+    fn write_counts(&self, out: &mut String) -> core::fmt::Result {
+        let connected = self.clients.values().filter(|it| it.conn.is_some());
+        write!(
+            out,
+            ",\"counts\":{{\"sessions\":{},\"connected\":{},\"applications\":{}}}",
+            self.clients.len(),
+            connected.count(),
+            self.counters.applications.iter().count()
+        )
     }
 
     fn write_counters(&self, out: &mut String) -> core::fmt::Result {
