@@ -7,6 +7,7 @@
 //! for them either. Processes in containers may have another one by the same name. A descriptor of
 //! the process is opened first, so that what is read is of the process which is ended.
 
+use crate::installed;
 use crate::processes::Process;
 use crate::set_mounts::SetMount;
 use crate::state::{FORWARDERS_MAX, StateDir};
@@ -183,7 +184,7 @@ fn sees(pid: Pid, place: &Path) -> bool {
 fn arguments(pid: Pid) -> Option<Vec<PathBuf>> {
     let process = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
     let owner = std::fs::metadata(&process).ok()?.uid();
-    let own = std::env::current_exe().ok()?;
+    let own = installed::own().ok()?;
     let runs = std::fs::read_link(process.join("exe")).ok()?;
     // A new version may have replaced the file that an old process runs.
     let runs = runs.as_os_str().as_bytes();
