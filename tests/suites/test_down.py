@@ -103,7 +103,7 @@ def test_a_mount_by_hand_ends_too(forwarders):
     with forwarders(2) as up:
         other = up / "other"
         mounting = up.mount_at(other, "--state-dir", up.state)
-        assert [path.name for path in up.state.glob("mount.*.toml")], "it is not told"
+        until(lambda: list(up.state.glob("mount.*.pid")), "it is not told")
         with open(other / "held", "w") as held:
             held.write("bytes")
             down = Down(up)

@@ -6,12 +6,13 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
 
 import pytest
-from conftest import LONG, TIDEGATE, alive, kill, mounted, need_fuse, run, serving, until
+from conftest import LONG, TIDEGATE, alive, kill, mounted, need_fuse, run, serving, stop, until
 
 AT_ONCE, ROUNDS = (100, 20) if LONG else (20, 3)
 
@@ -274,6 +275,34 @@ def test_a_forwarder_that_dies_is_started_again(forwarders):
         up.end(1)
         time.sleep(3)
         assert not (up.state / "forwarder.1.pid").exists()
+
+
+def test_logs_for_programs_are_json(forwarders):
+    with forwarders(1, "--log-format", "json") as up:
+        other = up / "other"
+        mounting = up.mount_at(other, "--state-dir", up.state, "--log-format", "json")
+        up.end(0)
+        stop(mounting)
+        for log in up.state / "forwarder.0.log", up / "mount.log":
+            lines = [json.loads(line) for line in log.read_text().splitlines()]
+            assert lines and all({"timestamp", "level", "message"} <= line.keys() for line in lines), lines
+        [serving] = [line for line in map(json.loads, (up.state / "forwarder.0.log").read_text().splitlines())
+                     if line["message"] == "serving"]
+        assert serving["level"] == "INFO" and serving["forwarder"] == 0 and serving["policy"] == "fifo", serving
+
+
+def test_a_program_that_was_replaced_is_started_again_as_it_is_now(forwarders, work):
+    """As an upgrade does: another file is at the place of the one that runs."""
+    with work.part() as part:
+        program = part / "tidegate"
+        shutil.copy(TIDEGATE, program)
+        with forwarders(1, restarts=True, program=program) as up:
+            shutil.copy(TIDEGATE, part / "new")
+            (part / "new").rename(program)
+            first = up.pid(0)
+            os.kill(first, signal.SIGKILL)
+            until(lambda: up.pid(0) != first and alive(up.pid(0)), lambda: (up / "up.err").read_text())
+            until(lambda: up.tidegate("stat", "--check", code=None).returncode == 0, "it does not serve its seat")
 
 
 def test_a_forwarder_that_refuses_to_start_again_is_told(forwarders):

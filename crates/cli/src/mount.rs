@@ -4,7 +4,7 @@ use crate::dead_mount;
 use crate::fail::Fail;
 use crate::installed;
 use crate::processes;
-use crate::set_mounts::Told;
+use crate::set_mounts::{SetMount, Told};
 use crate::state::temporary_folder;
 use crate::target::Target;
 use crate::view;
@@ -13,17 +13,20 @@ use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Child, ExitCode};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tidegate_client::{Client, Context, Errno};
 use tidegate_mount::{Checks, MountError, MountOptions, Mounted};
-use tidegate_server::config::LogLevel;
 use tidegate_server::config::rule::View;
+use tidegate_server::config::{LogFormat, LogOptions};
 use tidegate_server::{PidFile, confine_mount, log_to_stderr};
 
 /// How long a mount may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long it may take, after that, until the mount's process has said where the mount is.
+const TOLD_MAX: Duration = Duration::from_secs(2);
 
 /// How long a ticket is good, in seconds, if nothing else is said: a user who has lost a group has
 /// lost it everywhere after less than a minute.
@@ -64,6 +67,9 @@ pub struct Mount {
     /// Whether the kernel keeps this process from starting programs and the like: on or off
     #[arg(long, value_name = "HOW", default_value = "on", value_parser = ["on", "off"])]
     sandbox: String,
+    /// How a line of the log is written: text for people, json for programs
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    log_format: String,
     /// Where the output of a mount in the background goes; removed when that ends in order
     #[arg(long, value_name = "FILE", hide = true)]
     log_file: Option<PathBuf>,
@@ -92,6 +98,19 @@ impl Mount {
         }
     }
 
+    /// Waits until the mount's process has said in the set's directory where the mount is, so that
+    /// a `down` that comes now finds it. If the process cannot, it has said so in its log.
+    fn wait_until_told(&self, point: &Path, child: &mut Child) {
+        let Some(state) = self.target.set() else {
+            return;
+        };
+        processes::wait_until(TOLD_MAX, || {
+            let mut told = SetMount::all(&state).into_iter();
+            let is_told = told.any(|(mount, process)| mount.point == point && process.is_some());
+            is_told || child.try_wait().ok().flatten().is_some()
+        });
+    }
+
     fn used(&self) -> Use {
         Use {
             others: self.allow_other || is_root(),
@@ -104,7 +123,13 @@ impl Mount {
     }
 
     fn foreground(&self) -> Result<ExitCode, Fail> {
-        log_to_stderr(LogLevel::Info);
+        log_to_stderr(&LogOptions {
+            format: match self.log_format.as_str() {
+                "json" => LogFormat::Json,
+                _ => LogFormat::Text,
+            },
+            ..LogOptions::default()
+        });
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Fail::runtime)?;
         let (found, client) = self.target.connect(None)?;
         check_role(&client)?;
@@ -166,6 +191,7 @@ impl Mount {
             ended.is_some() || processes::is_mounted(&point)
         });
         if up && ended.is_none() {
+            self.wait_until_told(&point, &mut child);
             return Ok(ExitCode::SUCCESS);
         }
         let line = processes::last_line(&log);

@@ -13,7 +13,8 @@ mod words;
 
 pub use key::Key;
 pub use keys::{
-    Config, Emulation, EtcdOptions, Ownership, StorageOptions, TraceOptions, all as keys,
+    Config, Emulation, EtcdOptions, LogOptions, Ownership, StorageOptions, TraceOptions,
+    all as keys,
 };
 pub use row::{Command, Kind};
 pub use scheduler::{check_scheduler, scheduler_options};
@@ -22,10 +23,10 @@ pub use source::Source;
 pub use tidegate_forward::share_rules as rule;
 pub use tidegate_net::{Address, Encryption, Place};
 pub use value::Value;
-pub use words::{Durability, Engine, Io, Keeper, LogLevel, Munge, Sandbox};
+pub use words::{Durability, Engine, Io, Keeper, LogFormat, LogLevel, Munge, Sandbox};
 
 use key::Keys;
-use keys::{DeviceKeys, LogKeys, SECTIONS, SchedulerKeys};
+use keys::{DeviceKeys, SECTIONS, SchedulerKeys};
 use source::Section;
 use std::path::Path;
 use tidegate_device::{Device, DeviceOptions, OptionsError, PRESETS};
@@ -98,7 +99,7 @@ impl Config {
         let mut config = <Config as Keys>::read(&mut first)?;
         config.check(&first)?;
         config.shares = shares::from_source(&mut source)?;
-        config.log = LogKeys::take(&mut source)?.0.level;
+        config.log = LogOptions::take(&mut source)?.0;
         (config.device, config.window_ms) = device(source.section(DeviceKeys::SECTION))?;
         config.emulation = Emulation::take(&mut source)?.0;
         config.trace = written::<TraceOptions>(&mut source)?.map(|(trace, _)| trace);

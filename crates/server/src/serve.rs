@@ -1,6 +1,6 @@
 //! Runs a [`Server`] as a daemon: sets up the log, the pid file and signals.
 
-use crate::config::{Config, LogLevel, Munge};
+use crate::config::{Config, LogFormat, LogLevel, LogOptions, Munge};
 use crate::forwarder_loop::Stop;
 use crate::pid_file::PidFile;
 use crate::rights;
@@ -26,7 +26,7 @@ const START_MAX: Duration = Duration::from_secs(150);
 /// serves. If the process that looks at peers ends, this one does, too, in order and with an error.
 /// A start that takes longer than 150 s ends the process. (Rust's start-up code ignores SIGPIPE.)
 pub fn serve(config: &Config) -> Result<bool, StartError> {
-    log_to_stderr(config.log);
+    log_to_stderr(&config.log);
     prepare_process();
     let looks = sandbox::start_witness(config);
     rights::give_up_unneeded(config, looks);
@@ -148,8 +148,8 @@ fn watch_start(starts: &Receiver<()>, limit: Duration, late: impl FnOnce()) {
 }
 
 /// Logs to stderr, unless this process has a logger already.
-pub fn log_to_stderr(level: LogLevel) {
-    let level = match level {
+pub fn log_to_stderr(options: &LogOptions) {
+    let level = match options.level {
         LogLevel::Error => Level::ERROR,
         LogLevel::Warn => Level::WARN,
         LogLevel::Info => Level::INFO,
@@ -157,12 +157,19 @@ pub fn log_to_stderr(level: LogLevel) {
         LogLevel::Trace => Level::TRACE,
     };
     // Refused when a program that embeds the server has set its own.
-    let _ = tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
         .with_ansi(false)
-        .with_writer(std::io::stderr)
-        .try_init();
+        .with_writer(std::io::stderr);
+    let _ = match options.format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .try_init(),
+    };
 }
 
 #[cfg(test)]

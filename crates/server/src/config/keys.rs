@@ -7,7 +7,9 @@ use super::key::{Key, Keys, describe, keys};
 use super::row::{Command, must, or};
 use super::source::Section;
 use super::value::{Job, Name, Nanoseconds};
-use super::{Address, ConfigError, Durability, Engine, Faults, Io, Keeper, LogLevel, Munge};
+use super::{
+    Address, ConfigError, Durability, Engine, Faults, Io, Keeper, LogFormat, LogLevel, Munge,
+};
 use std::path::PathBuf;
 use tidegate_device::DeviceOptions;
 use tidegate_forward::CLIENTS_MAX;
@@ -205,7 +207,7 @@ keys! {
         /// Where requests are recorded, if they are.
         trace: Option<TraceOptions>;
         /// What is logged.
-        log: LogLevel;
+        log: LogOptions;
         /// Faults on purpose, for tests.
         faults: Faults;
     }
@@ -443,10 +445,14 @@ keys! {
 }
 
 keys! {
-    /// What is logged.
-    pub(super) struct LogKeys in "[log]" {
+    /// What is logged, and how.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct LogOptions in "[log]" {
         /// The least severe messages that are logged. The log goes to standard error
         level: LogLevel = or(LogLevel::Info).flag("--log LEVEL", BOTH);
+        /// How a line is written: `text` for people, `json` for programs that collect logs, an
+        /// object with `timestamp`, `level`, `message` and what belongs to the message
+        format: LogFormat = or(LogFormat::Text).flag("--log-format FORMAT", BOTH);
     }
 }
 
@@ -499,7 +505,7 @@ pub(super) const SECTIONS: &[&str] = &[
     DeviceKeys::SECTION,
     Emulation::SECTION,
     TraceOptions::SECTION,
-    LogKeys::SECTION,
+    LogOptions::SECTION,
     AppKeys::SECTION,
     GroupKeys::SECTION,
     ViewKeys::SECTION,
@@ -522,7 +528,7 @@ pub fn all() -> Vec<Key> {
         GroupKeys::keys(),
         group_shares.collect(),
         ViewKeys::keys(),
-        LogKeys::keys(),
+        LogOptions::keys(),
         TraceOptions::keys(),
         DeviceKeys::keys(),
         Emulation::keys(),

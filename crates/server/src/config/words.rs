@@ -93,6 +93,16 @@ words! {
         Debug = "debug",
         Trace = "trace",
     }
+
+    /// How a line of the log is written.
+    #[derive(Default)]
+    pub enum LogFormat {
+        /// For people: time, level, message, and what belongs to it as `name=value`.
+        #[default]
+        Text = "text",
+        /// For programs: an object of JSON with the same.
+        Json = "json",
+    }
 }
 
 impl Word for Encryption {
