@@ -1,6 +1,7 @@
 //! The families of metrics: the name of each, what it means, and where in a forwarder's state
 //! (`tidegate stat --json`) its numbers are. docs/metrics.md has the same table.
 
+use super::busiest::Application;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -33,6 +34,8 @@ pub enum Of {
     Text(&'static str),
     /// How many seats are in which state.
     Seats,
+    /// 1 for each application that has a job, with the job.
+    Jobs,
     /// A number of each application: for each value of `direction` (none: without), and what to
     /// multiply it by.
     Applications(&'static [(&'static str, &'static str)], f64),
@@ -130,7 +133,7 @@ pub const FAMILIES: &[Family] = &[
     ),
     gauge(
         "tidegate_held_requests",
-        "Of them, those held back although there is room",
+        "Of them, those that overlap one before them, and wait for it",
         &[],
         Of::One("/scheduler/held", 1.0),
     ),
@@ -254,9 +257,21 @@ pub const FAMILIES: &[Family] = &[
         ]),
     ),
     counter(
+        "tidegate_device_seconds",
+        "Time of the device that all applications were charged",
+        &[],
+        Of::One("/charged_ns", NS),
+    ),
+    gauge(
+        "tidegate_application_job",
+        "1, with the job of the batch system that named an application last",
+        &["application", "uid", "job"],
+        Of::Jobs,
+    ),
+    counter(
         "tidegate_application_requests",
         "Reads and writes of an application",
-        &["application", "uid", "job", "direction"],
+        &["application", "uid", "direction"],
         Of::Applications(
             &[("read", "read_requests"), ("write", "write_requests")],
             1.0,
@@ -265,21 +280,21 @@ pub const FAMILIES: &[Family] = &[
     counter(
         "tidegate_application_bytes",
         "Bytes that they moved",
-        &["application", "uid", "job", "direction"],
+        &["application", "uid", "direction"],
         Of::Applications(&[("read", "read_bytes"), ("write", "write_bytes")], 1.0),
     ),
     counter(
         "tidegate_application_device_seconds",
         "Time of the device that an application was charged",
-        &["application", "uid", "job"],
+        &["application", "uid"],
         Of::Applications(&[("", "charged_ns")], NS),
     ),
 ];
 
 impl Family {
     /// The numbers in a forwarder's state, with their labels. A forwarder that does not have one,
-    /// as that of a trace that nobody records, has none here. Of applications the `max` first ones.
-    pub fn numbers(&self, state: &Value, max: usize) -> Vec<(Labels, f64)> {
+    /// as that of a trace that nobody records, has none here. Of applications those in `shown`.
+    pub fn numbers(&self, state: &Value, shown: &[Application]) -> Vec<(Labels, f64)> {
         let at = |pointer: &str| state.pointer(pointer);
         let number = |pointer: &str| at(pointer).and_then(Value::as_f64);
         match &self.of {
@@ -302,73 +317,43 @@ impl Family {
                 let text = at(pointer).and_then(Value::as_str).unwrap_or_default();
                 vec![(vec![(self.labels[0], text.to_string())], 1.0)]
             }
-            Of::Seats => {
-                let mut counts: BTreeMap<&str, f64> = BTreeMap::new();
-                let seats = state["seats"].as_array().into_iter().flatten();
-                for word in seats.filter_map(|seat| seat["state"].as_str()) {
-                    *counts.entry(word).or_default() += 1.0;
-                }
-                let label = self.labels[0];
-                let counts = counts.into_iter();
-                counts
-                    .map(|(word, count)| (vec![(label, word.to_string())], count))
-                    .collect()
+            Of::Seats => self.seats(state),
+            Of::Jobs => {
+                let with_job = shown.iter().filter(|one| !one.job.is_empty());
+                let labels = with_job.map(|one| {
+                    let mut labels = one.labels();
+                    labels.push(("job", one.job.clone()));
+                    (labels, 1.0)
+                });
+                labels.collect()
             }
             Of::Applications(pairs, factor) => {
-                let mut numbers = Vec::new();
-                for ([name, uid, job], counts) in applications(state, max) {
-                    for (direction, key) in *pairs {
-                        let mut labels = vec![
-                            ("application", name.clone()),
-                            ("uid", uid.clone()),
-                            ("job", job.clone()),
-                        ];
+                let each = shown.iter().flat_map(|one| {
+                    pairs.iter().map(move |(direction, key)| {
+                        let mut labels = one.labels();
                         if DIRECTIONS.contains(direction) {
                             labels.push(("direction", direction.to_string()));
                         }
-                        numbers.push((labels, counts[*key] as f64 * factor));
-                    }
-                }
-                numbers
+                        (labels, one.counts[*key] as f64 * factor)
+                    })
+                });
+                each.collect()
             }
         }
     }
-}
 
-/// What is added up of an application.
-const COUNTS: [&str; 5] = [
-    "read_requests",
-    "read_bytes",
-    "write_requests",
-    "write_bytes",
-    "charged_ns",
-];
-
-type Counts = BTreeMap<&'static str, u64>;
-
-/// The `max` applications with the most device time, by name, user and job; those of one name, user
-/// and job together. One whose name is not known has its id.
-fn applications(state: &Value, max: usize) -> Vec<([String; 3], Counts)> {
-    let mut sums: BTreeMap<[String; 3], Counts> = BTreeMap::new();
-    for one in state["applications"].as_array().into_iter().flatten() {
-        let text = |key: &str| one[key].as_str().map(str::to_string);
-        let Some(name) = text("name").or_else(|| text("app")) else {
-            continue;
-        };
-        let uid = one["uid"]
-            .as_u64()
-            .map_or(String::new(), |uid| uid.to_string());
-        let job = text("job").unwrap_or_default();
-        let sum = sums.entry([name, uid, job]).or_default();
-        for key in COUNTS {
-            let counted = sum.entry(key).or_default();
-            *counted = counted.saturating_add(one[key].as_u64().unwrap_or(0));
+    fn seats(&self, state: &Value) -> Vec<(Labels, f64)> {
+        let mut counts: BTreeMap<&str, f64> = BTreeMap::new();
+        let seats = state["seats"].as_array().into_iter().flatten();
+        for word in seats.filter_map(|seat| seat["state"].as_str()) {
+            *counts.entry(word).or_default() += 1.0;
         }
+        let label = self.labels[0];
+        let counts = counts.into_iter();
+        counts
+            .map(|(word, count)| (vec![(label, word.to_string())], count))
+            .collect()
     }
-    let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by_key(|(_, counts)| u64::MAX - counts["charged_ns"]);
-    sums.truncate(max);
-    sums
 }
 
 #[cfg(test)]
@@ -377,30 +362,10 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_busiest_applications_are_told_and_those_of_one_name_added_up() {
-        let one = |name: &str, job: &str, ns: u64| {
-            json!({ "app": "0a", "name": name, "uid": 7, "job": job, "read_requests": 1,
-                    "charged_ns": ns })
-        };
-        let state = json!({ "applications": [
-            one("small", "", 1), one("large", "17", 3), one("large", "17", 4),
-            one("large", "18", 2),
-            { "app": "0b", "uid": 8, "charged_ns": 5 }, { "others": true, "charged_ns": 9 },
-        ]});
-        let found = applications(&state, 2);
-        let names = found.iter();
-        let names = names.map(|(name, counts)| (name.join("/"), counts["charged_ns"]));
-        let names: Vec<_> = names.collect();
-        let wanted = [("large/7/17".to_string(), 7), ("0b/8/".to_string(), 5)];
-        assert_eq!(names, wanted);
-        assert_eq!(found[0].1["read_requests"], 2);
-    }
-
-    #[test]
     fn what_a_forwarder_has_not_is_not_told() {
         let numbers = |name: &str, state: Value| {
             let family = FAMILIES.iter().find(|family| family.name == name);
-            family.expect("it is there").numbers(&state, 9)
+            family.expect("it is there").numbers(&state, &[])
         };
         assert_eq!(numbers("tidegate_lease_seconds", json!({})), []);
         let half = vec![(Labels::new(), 0.5)];

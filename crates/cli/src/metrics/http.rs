@@ -1,14 +1,14 @@
 //! As much of HTTP/1.1 as takes to answer who asks for a page: GET and HEAD, one request a
 //! connection. Whoever sends slowly or much, or takes nothing, ends at a bound.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections that are answered at once; others wait for a place as long as a request may take.
+/// Connections that are answered at once.
 const AT_ONCE_MAX: usize = 16;
 
 /// How long a request may take to arrive, and how long its answer may take to leave.
@@ -57,6 +57,7 @@ impl Answer {
         let reason = match self.status {
             200 => "OK",
             400 => "Bad Request",
+            403 => "Forbidden",
             404 => "Not Found",
             405 => "Method Not Allowed",
             408 => "Request Timeout",
@@ -84,31 +85,26 @@ impl Answer {
 }
 
 /// Answers each connection in a thread of its own, a bounded number at once, as long as the process
-/// lives.
-pub fn serve<F: Fn(&str) -> Answer + Send + Sync + 'static>(
-    listener: &TcpListener,
-    answer: &Arc<F>,
-) {
-    let open = Arc::new(AtomicUsize::new(0));
+/// lives. Where there are so many, the one that has kept its request back for longest ends.
+pub fn serve<F>(listener: &TcpListener, answer: &Arc<F>)
+where
+    F: Fn(&str) -> Answer + Send + Sync + 'static,
+{
+    let is_local = listener.local_addr().is_ok_and(|it| it.ip().is_loopback());
+    let places = Arc::new(Places::default());
     loop {
         let Ok((stream, _)) = listener.accept() else {
             // None has come, or there is no descriptor for it.
             thread::sleep(AGAIN);
             continue;
         };
-        let until = Instant::now() + PATIENCE;
-        while open.load(Ordering::Acquire) >= AT_ONCE_MAX && Instant::now() < until {
-            thread::sleep(Duration::from_millis(5));
-        }
-        if open.load(Ordering::Acquire) >= AT_ONCE_MAX {
+        let Some(place) = places.take(&stream) else {
             continue;
-        }
-        let place = Place::take(&open);
+        };
         let answer = Arc::clone(answer);
         let spawned = thread::Builder::new().spawn(move || {
-            let _place = place;
             // Who has gone away needs no answer.
-            let _ = converse(stream, &*answer);
+            let _ = converse(stream, is_local, &place, &*answer);
         });
         if spawned.is_err() {
             thread::sleep(AGAIN);
@@ -116,33 +112,117 @@ pub fn serve<F: Fn(&str) -> Answer + Send + Sync + 'static>(
     }
 }
 
-/// One of the connections that are answered at once.
-struct Place(Arc<AtomicUsize>);
+/// The connections that are answered at once.
+#[derive(Default)]
+struct Places {
+    inner: Mutex<Taken>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct Taken {
+    count: usize,
+    number: u64,
+    /// Those whose request is not there yet, the oldest first.
+    asking: VecDeque<(u64, TcpStream)>,
+}
+
+/// One of them.
+struct Place {
+    number: u64,
+    places: Arc<Places>,
+}
+
+impl Places {
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a connection; None if all others are being answered, for as long as that may
+    /// take.
+    fn take(self: &Arc<Places>, stream: &TcpStream) -> Option<Place> {
+        let stream = stream.try_clone().ok()?;
+        let mut taken = self.taken();
+        if taken.count >= AT_ONCE_MAX {
+            if let Some((_, oldest)) = taken.asking.pop_front() {
+                // Its thread sees that it has ended.
+                let _ = oldest.shutdown(Shutdown::Both);
+            }
+            let full = |taken: &mut Taken| taken.count >= AT_ONCE_MAX;
+            let waited = self.left.wait_timeout_while(taken, PATIENCE, full);
+            taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if taken.count >= AT_ONCE_MAX {
+                return None;
+            }
+        }
+        taken.count += 1;
+        taken.number += 1;
+        let number = taken.number;
+        taken.asking.push_back((number, stream));
+        Some(Place {
+            number,
+            places: Arc::clone(self),
+        })
+    }
+}
 
 impl Place {
-    fn take(open: &Arc<AtomicUsize>) -> Place {
-        open.fetch_add(1, Ordering::AcqRel);
-        Place(Arc::clone(open))
+    /// The request is there.
+    fn has_asked(&self) {
+        let mut taken = self.places.taken();
+        taken.asking.retain(|(number, _)| *number != self.number);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.has_asked();
+        self.places.taken().count -= 1;
+        self.places.left.notify_all();
     }
 }
 
-fn converse(mut stream: TcpStream, answer: &impl Fn(&str) -> Answer) -> io::Result<()> {
-    let (answer, with_body) = match request(&mut stream)? {
+fn converse(
+    mut stream: TcpStream,
+    is_local: bool,
+    place: &Place,
+    answer: &impl Fn(&str) -> Answer,
+) -> io::Result<()> {
+    let request = request(&mut stream);
+    place.has_asked();
+    let (answer, with_body) = match request? {
+        // A page of the web that a browser of this node shows must not read this one under a name
+        // of its own.
+        Ok(asked) if is_local && !asked.is_for_this_node() => (
+            Answer::text(403, "ask for localhost, or for an address\n"),
+            true,
+        ),
         Ok(asked) if ["GET", "HEAD"].contains(&asked.method.as_str()) => {
             (answer(&asked.path), asked.method == "GET")
         }
         Ok(_) => (Answer::text(405, "only GET and HEAD are answered\n"), true),
         Err(refusal) => (refusal, true),
     };
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(&answer.bytes(with_body))?;
+    send(&mut stream, &answer.bytes(with_body))?;
     hear_out(&mut stream)
+}
+
+/// Sends all of it within [`PATIENCE`].
+fn send(stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_write_timeout(Some(left))?;
+        match stream.write(bytes) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Takes what else is sent, for a moment: a connection that ends with bytes unread takes its answer
@@ -171,6 +251,16 @@ fn hear_out(stream: &mut TcpStream) -> io::Result<()> {
 struct Asked {
     method: String,
     path: String,
+    /// The name under which this program was asked, without the port; empty if it is not said.
+    host: String,
+}
+
+impl Asked {
+    /// Whether it is asked by an address, or by the name that every node has for itself.
+    fn is_for_this_node(&self) -> bool {
+        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        host.is_empty() || host == "localhost" || host.parse::<IpAddr>().is_ok()
+    }
 }
 
 /// Reads a request; its refusal if it is none. An error if the connection ends.
@@ -216,9 +306,15 @@ fn parse(bytes: &[u8]) -> Result<Option<Asked>, Answer> {
         Ok(httparse::Status::Complete(_)) => {
             let target = request.path.unwrap_or_default();
             let path = target.split_once('?').map_or(target, |(path, _)| path);
+            let mut headers = request.headers.iter();
+            let host = headers.find(|header| header.name.eq_ignore_ascii_case("host"));
+            let host = host.map_or("", |host| std::str::from_utf8(host.value).unwrap_or("?"));
+            let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+            let name = host.rsplit_once(':').filter(|(_, port)| is_port(port));
             Ok(Some(Asked {
                 method: request.method.unwrap_or_default().to_string(),
                 path: path.to_string(),
+                host: name.map_or(host, |(name, _)| name).to_string(),
             }))
         }
         Err(httparse::Error::TooManyHeaders) => {
@@ -241,8 +337,39 @@ mod tests {
         let asked = Asked {
             method: "GET".to_string(),
             path: "/metrics".to_string(),
+            host: "a".to_string(),
         };
         assert_eq!(parse(text).ok(), Some(Some(asked)));
+    }
+
+    #[test]
+    fn names_of_others_are_not_this_node() {
+        let is_ours = |host: &str| {
+            let text = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
+            let asked = parse(text.as_bytes())
+                .ok()
+                .flatten()
+                .expect("it is a request");
+            asked.is_for_this_node()
+        };
+        for host in [
+            "127.0.0.1:9469",
+            "127.0.0.1",
+            "localhost:9469",
+            "[::1]:9469",
+            "[::1]",
+            "",
+        ] {
+            assert!(is_ours(host), "{host}");
+        }
+        for host in [
+            "evil.example:9469",
+            "evil.example",
+            "localhost.evil.example",
+            "\u{e9}",
+        ] {
+            assert!(!is_ours(host), "{host}");
+        }
     }
 
     #[test]

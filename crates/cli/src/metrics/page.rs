@@ -1,5 +1,6 @@
 //! The page of OpenMetrics: the numbers of all families at all forwarders.
 
+use super::busiest::Application;
 use super::families::{FAMILIES, Family, Labels};
 use crate::stat::health::Wrong;
 use prometheus_client::collector::Collector;
@@ -10,6 +11,9 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
+
+/// A forwarder's state, and those of its applications that have numbers of their own.
+pub type Shown = (Value, Vec<Application>);
 
 /// What is told beside the families of [`FAMILIES`]: name, labels, meaning.
 const ALWAYS: [(&str, &[&str], &str); 3] = [
@@ -26,24 +30,27 @@ const ALWAYS: [(&str, &[&str], &str); 3] = [
     (
         "tidegate_findings",
         &["kind"],
-        "What `tidegate stat --check` finds wrong, by kind; none if all is right",
+        "What `tidegate stat --check` finds wrong with forwarders and seats, by kind",
     ),
 ];
 
-/// The page for these states, as `tidegate stat --json` has them, and for what is wrong. At most
-/// `applications_max` applications of each forwarder have numbers of their own.
-pub fn text(states: &[Value], wrong: &[Wrong], applications_max: usize) -> String {
+/// The page for these states, as `tidegate stat --json` has them, each with the applications that
+/// are shown of it, and for what is wrong.
+pub fn text(states: &[Shown], wrong: &[Wrong]) -> String {
     let mut findings: BTreeMap<&'static str, u64> = BTreeMap::new();
     for one in wrong {
         *findings.entry(one.kind()).or_default() += 1;
     }
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Page {
-        forwarders: states.iter().map(Forwarder::of).collect(),
+        forwarders: states
+            .iter()
+            .map(|(state, _)| Forwarder::of(state))
+            .collect(),
         findings,
         families: FAMILIES
             .iter()
-            .map(|family| numbers(family, states, applications_max))
+            .map(|family| numbers(family, states))
             .collect(),
     }));
     let mut text = String::new();
@@ -52,11 +59,14 @@ pub fn text(states: &[Value], wrong: &[Wrong], applications_max: usize) -> Strin
 }
 
 /// The numbers of a family at all forwarders, each with its labels.
-fn numbers(family: &Family, states: &[Value], applications_max: usize) -> Vec<(Labels, f64)> {
+fn numbers(family: &Family, states: &[Shown]) -> Vec<(Labels, f64)> {
     let mut all = Vec::new();
-    for state in states.iter().filter(|state| !state["error"].is_string()) {
+    let answered = states
+        .iter()
+        .filter(|(state, _)| !state["error"].is_string());
+    for (state, applications) in answered {
         let of = ("forwarder", state["forwarder"].to_string());
-        for (labels, number) in family.numbers(state, applications_max) {
+        for (labels, number) in family.numbers(state, applications) {
             let labels = std::iter::once(of.clone()).chain(labels).collect();
             all.push((labels, number));
         }
@@ -138,6 +148,7 @@ fn gauge(family: &mut MetricEncoder<'_>, labels: &Labels, number: f64) -> fmt::R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::busiest::Uses;
     use crate::stat::health;
     use serde_json::json;
     use std::path::Path;
@@ -181,7 +192,10 @@ mod tests {
                                        "charged_ns": 2_000_000_000u64 }] }),
             json!({ "forwarder": 1, "address": "tcp:b:1", "error": "no answer" }),
         ];
-        let page = text(&states, &health::of_forwarders(&states), 10);
+        let wrong = health::of_forwarders(&states);
+        let applications = |state: &Value| Uses::default().look(state, 10);
+        let shown = states.map(|state| (state.clone(), applications(&state)));
+        let page = text(&shown, &wrong);
         for line in [
             "tidegate_build_info{version=\"",
             "tidegate_up{forwarder=\"0\",address=\"tcp:a:1\"} 1.0\n",
@@ -192,7 +206,7 @@ mod tests {
             "tidegate_seats{forwarder=\"0\",state=\"grace\"} 1.0\n",
             "tidegate_policy{forwarder=\"0\",policy=\"fifo\"} 1.0\n",
             "tidegate_application_device_seconds_total{forwarder=\"0\",\
-             application=\"a\\\"\\n\\\\b\",uid=\"3\",job=\"\"} 2.0\n",
+             application=\"a\\\"\\n\\\\b\",uid=\"3\"} 2.0\n",
         ] {
             assert!(page.contains(line), "{line} is not in:\n{page}");
         }
@@ -202,7 +216,7 @@ mod tests {
 
     #[test]
     fn nothing_is_known_of_forwarders_that_never_answered() {
-        let page = text(&[], &[], 10);
+        let page = text(&[], &[]);
         assert!(page.contains("tidegate_build_info"), "{page}");
         assert!(!page.contains("forwarder="), "{page}");
     }

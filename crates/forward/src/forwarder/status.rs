@@ -39,6 +39,7 @@
 //!   "bytes": {"read": 204800, "write": 200704},
 //!   "calls": {"read": 40, "write": 39},      calls to the back end that move data
 //!   "batches": 80,
+//!   "charged_ns": 700,              device time that applications were charged
 //!   "system": {"waits": 250, "wakes": 90,         calls of epoll; those that other threads ended
 //!              "receives": 210, "receives_empty": 200, "received_bytes": 215000,
 //!              "sends": 200, "sends_blocked": 0, "sent_bytes": 220000,
@@ -138,7 +139,16 @@ impl Forwarder {
 
     fn status_for(&self, asker: Option<&Standing>) -> Box<[u8]> {
         let mut text = String::new();
-        for shown_max in [usize::MAX, 512, 64, 0] {
+        // Sessions and applications that are shown.
+        let most = usize::MAX;
+        for shown_max in [
+            (most, most),
+            (512, 512),
+            (64, 512),
+            (64, 64),
+            (0, 64),
+            (0, 0),
+        ] {
             text.clear();
             // Writing to a string cannot fail.
             let _ = self.write_status(&mut text, asker, shown_max);
@@ -153,7 +163,7 @@ impl Forwarder {
         &self,
         out: &mut String,
         asker: Option<&Standing>,
-        shown_max: usize,
+        (sessions_max, applications_max): (usize, usize),
     ) -> core::fmt::Result {
         write!(
             out,
@@ -168,7 +178,7 @@ impl Forwarder {
         self.write_cost(out)?;
         self.write_ownership(out)?;
         self.write_seats(out)?;
-        self.write_sessions(out, asker, shown_max)?;
+        self.write_sessions(out, asker, sessions_max)?;
         self.write_counts(out)?;
         let stats = self.scheduler.stats();
         write!(
@@ -194,7 +204,7 @@ impl Forwarder {
         )?;
         self.write_counters(out)?;
         let uid = asker.map(|asker| asker.user.uid);
-        self.write_applications(out, uid, shown_max)?;
+        self.write_applications(out, uid, applications_max)?;
         out.write_str("}")
     }
 
@@ -347,7 +357,8 @@ impl Forwarder {
         write!(out, ",\"bytes\":{{\"read\":{read},\"write\":{write}}}")?;
         let [read, write] = counters.calls;
         write!(out, ",\"calls\":{{\"read\":{read},\"write\":{write}}}")?;
-        write!(out, ",\"batches\":{}", counters.batches)?;
+        let (batches, charged_ns) = (counters.batches, counters.total.charged_ns);
+        write!(out, ",\"batches\":{batches},\"charged_ns\":{charged_ns}")?;
         if let Some(counts) = &counters.host {
             write_host(out, counts)?;
         }
