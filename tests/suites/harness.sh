@@ -46,7 +46,7 @@ mkdir -p "$WORK/tree/tools" "$WORK/tree/tests"
 cp "$REPO/tools/parts" "$WORK/tree/tools/"
 for name in cargo make; do printf '#!/bin/bash\n' > "$WORK/bin/$name"; done
 for name in tools/licences tools/need tests/run; do printf '#!/bin/bash\necho in %s\n' "$name" > "$WORK/tree/$name"; done
-printf '#!/bin/bash\n[ $2 != alone ] || { echo "a figure: 4%% off"; exit 1; }\n' > "$WORK/tree/tools/instructions"
+printf '#!/bin/bash\n[ "${2:-}" != alone ] || { echo "a figure: 4%% off"; exit 1; }\n' > "$WORK/tree/tools/instructions"
 chmod +x "$WORK"/bin/* "$WORK"/tree/t*/*
 code=0
 PATH=$WORK/bin:$PATH CARGO_TARGET_DIR=$WORK/target "$WORK/tree/tools/parts" test > "$WORK/out" || code=$?

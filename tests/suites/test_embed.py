@@ -76,7 +76,7 @@ def programs(work):
         pytest.skip("valgrind is missing: run tools/need test")
     with work.part() as part:
         stage, programs = part / "stage", part.folder("bin")
-        run("make", "--silent", "-C", REPO, "install", f"PREFIX={stage}", timeout=500)
+        run("make", "--silent", "-C", REPO, "install-libraries", f"PREFIX={stage}", timeout=500)
         os.environ |= {"PKG_CONFIG_PATH": f"{stage}/lib/pkgconfig", "LD_LIBRARY_PATH": f"{stage}/lib"}
         run("make", "--silent", "-C", REPO / "examples/embed_in_c", f"OUT={programs}")
         yield programs
