@@ -318,17 +318,22 @@ def lay_out(folder):
 
 
 def test_a_user_s_own_mount_refuses_what_a_plain_folder_refuses(own):
-    """There the kernel checks no modes: the forwarder does, with each call."""
+    """Where the kernel checks modes, and where it does not and the forwarder does, with each call."""
     said = {}
-    for behind, folder in (own.plain, own.plain), (own.data, own.mount):
+    places = (own.plain, own.plain), (own.data / "one", own.mount / "one"), (own.data / "two", own.by_kernel / "two")
+    for behind, folder in places:
+        behind.mkdir(exist_ok=True)
+        os.chown(behind, USER, USER)
         lay_out(behind)
         done = run(*own.within, "/usr/bin/python3", "-I", "-c", TRIES, folder)
         said[folder] = done.stdout.splitlines()
-    assert len(said[own.plain]) > 1000 and {"ok", "13", "1"} <= {line.split()[-1] for line in said[own.plain]}
-    pairs = zip(said[own.plain], said[own.mount], strict=True)
-    # The user's forwarder cannot read them.
-    assert [mounted for plain, mounted in pairs if plain != mounted] == \
-        ["roots.file.001 run 13", "roots.script.001 run 13"]
+    plain, *mounts = said.values()
+    assert len(plain) > 1000 and {"ok", "13", "1"} <= {line.split()[-1] for line in plain}
+    for mounted in mounts:
+        pairs = zip(plain, mounted, strict=True)
+        # The user's forwarder cannot read them.
+        assert [there for here, there in pairs if here != there] == \
+            ["roots.file.001 run 13", "roots.script.001 run 13"]
 
 
 def test_what_is_not_checked_on_a_user_s_own_mount(own):
