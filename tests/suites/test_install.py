@@ -38,6 +38,9 @@ def test_what_is_installed_works_where_it_is(stage):
     finally:
         run(program, "down", "--state-dir", state)
     assert (data / "made").read_text() == "text\n"
+    # What mount(8) starts.
+    helper = run(stage / "stage/sbin/mount.tidegate", "tcp:nowhere:1", "/mnt", "-f", "-v")
+    assert helper.stdout.startswith("mount.tidegate: tidegate mount /mnt --forwarders=tcp:nowhere:1"), helper
     # The other program, by its name alone.
     assert "vpfs" in run(program, "sim", "--list").stdout
 
@@ -47,6 +50,7 @@ def test_unit_files_name_the_programs_where_they_are(work):
         tool("install", PREFIX="/opt/x", DESTDIR=part / "root")
         found = files(part / "root")
         assert {"opt/x/bin/tidegate", "opt/x/bin/tidegate-lab", "opt/x/lib/libtidegate_preload.so"} <= set(found), found
+        assert os.readlink(part / "root/opt/x/sbin/mount.tidegate") == "../bin/tidegate"
         units = [name for name in found if name.endswith(".service")]
         assert len(units) == 3 and all(name.startswith("opt/x/lib/systemd/system/") for name in units), found
         for name in units:
@@ -83,6 +87,7 @@ def test_each_command_has_a_manual_page_without_warnings(stage):
     need("man", "groff")
     pages = {path.name.removesuffix(".1"): path for path in (stage / "stage/share/man/man1").iterdir()}
     assert set(pages) == set(commands(stage / "stage/bin/tidegate"))
+    pages["mount.tidegate"] = stage / "stage/share/man/man8/mount.tidegate.8"
     for name, page in pages.items():
         # What the formatter warns of is all that is on standard error.
         shown = run("man", "--warnings", "--local-file", page, env=os.environ | {"MANWIDTH": "80", "LC_ALL": "C.UTF-8"})

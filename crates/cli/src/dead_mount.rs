@@ -2,7 +2,7 @@
 //! place before it is taken away.
 
 use crate::errln;
-use crate::processes::{MOUNT_SOURCE, detach};
+use crate::processes::detach;
 use crate::set_mounts;
 use rustix::io::Errno;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub fn advice(point: &Path) -> String {
 /// The user who mounted what is at this place, if Tidegate did.
 fn owner(point: &Path) -> Option<u32> {
     let mount = set_mounts::at(point)?;
-    (mount.source == MOUNT_SOURCE).then_some(mount.owner)
+    mount.is_tidegates().then_some(mount.owner)
 }
 
 /// Whether what is mounted at this place is Tidegate's.

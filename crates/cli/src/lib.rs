@@ -20,6 +20,7 @@ mod lock;
 mod members;
 mod metrics;
 mod mount;
+pub mod mount_helper;
 mod names;
 mod not_set;
 pub mod output;

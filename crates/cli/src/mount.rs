@@ -73,6 +73,9 @@ pub struct Mount {
     /// Where the output of a mount in the background goes; removed when that ends in order
     #[arg(long, value_name = "FILE", hide = true)]
     log_file: Option<PathBuf>,
+    /// What `df` and `mount` show as what is mounted; mount(8) looks for it
+    #[arg(long, value_name = "NAME", hide = true, default_value = processes::MOUNT_SOURCE)]
+    source: String,
 }
 
 /// Take a mount away.
@@ -119,6 +122,7 @@ impl Mount {
                 _ => Checks::Kernel,
             },
             ticket_life: Duration::from_secs(self.ticket_s),
+            source: self.source.clone(),
         }
     }
 
@@ -315,6 +319,7 @@ struct Use {
     others: bool,
     checks: Checks,
     ticket_life: Duration,
+    source: String,
 }
 
 /// Mounts a client's files, or those of a view, for this user; for everybody if that is root: the
@@ -324,6 +329,7 @@ pub fn mount(client: &Arc<Client>, point: &Path, view: Option<&View>) -> Result<
         others: is_root(),
         checks: Checks::Kernel,
         ticket_life: Duration::from_secs(TICKET_S),
+        source: processes::MOUNT_SOURCE.to_string(),
     };
     mount_with(client, point, view, own)
 }
@@ -338,7 +344,7 @@ fn mount_with(
         path: point.to_path_buf(),
         allow_other: used.others,
         checks: used.checks,
-        name: processes::MOUNT_SOURCE.to_string(),
+        name: used.source,
         directory: view
             .map(|view| view.directory.clone().into())
             .unwrap_or_default(),

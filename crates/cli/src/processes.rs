@@ -17,7 +17,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tidegate_server::PidFile;
 
-/// What mounts of forwarders call themselves towards the kernel.
+/// What mounts of forwarders are called (`df`), unless mount(8) has a name for them.
 pub const MOUNT_SOURCE: &str = "tidegate";
 
 /// Between two looks at whether something has happened.

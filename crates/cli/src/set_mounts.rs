@@ -4,7 +4,7 @@
 
 use crate::errln;
 use crate::holders;
-use crate::processes::{MOUNT_SOURCE, Process};
+use crate::processes::Process;
 use crate::state::StateDir;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ impl SetMount {
     pub fn is_there(&self) -> bool {
         let own = rustix::process::getuid().as_raw();
         at(&self.point).is_some_and(|found| {
-            found.device == self.device && found.owner == own && found.source == MOUNT_SOURCE
+            found.device == self.device && found.owner == own && found.is_tidegates()
         })
     }
 

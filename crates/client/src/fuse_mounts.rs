@@ -12,13 +12,18 @@ pub struct FuseMount {
     pub point: PathBuf,
     /// The minor number of its device; the major one is 0.
     pub device: u64,
-    /// What it calls itself.
-    pub source: String,
+    /// What kind of file system it is: `fuse`, or `fuse.` and a name.
+    pub kind: String,
     /// The user whose process serves it.
     pub owner: u32,
 }
 
 impl FuseMount {
+    /// Whether Tidegate has made it. What it is called (`df`) may be anything.
+    pub fn is_tidegates(&self) -> bool {
+        self.kind == "fuse.tidegate"
+    }
+
     /// Whether this process may believe what the mount says: root serves it, or the user himself.
     pub fn is_trusted(&self) -> bool {
         self.owner == 0 || self.owner == rustix::process::geteuid().as_raw()
@@ -38,11 +43,9 @@ pub fn fuse_mounts_in(text: &str) -> Vec<FuseMount> {
 /// The mount of one line of `mountinfo`; None if it is of another kind.
 fn mount_of(line: &str) -> Option<FuseMount> {
     let (place, kind) = line.rsplit_once(" - ")?;
-    let mut kind = kind.split(' ');
-    if !kind.next()?.starts_with("fuse") {
-        return None;
-    }
-    let (source, options) = (kind.next()?, kind.next()?);
+    let mut fields = kind.split(' ');
+    let kind = fields.next().filter(|kind| kind.starts_with("fuse"))?;
+    let options = fields.nth(1)?;
     let mut place = place.split(' ').skip(2);
     let (device, point) = (place.next()?, place.nth(1)?);
     // What the process that mounts says of itself stands before what the kernel says.
@@ -52,7 +55,7 @@ fn mount_of(line: &str) -> Option<FuseMount> {
     Some(FuseMount {
         point: OsString::from_vec(unescaped(point)).into(),
         device: device.strip_prefix("0:")?.parse().ok()?,
-        source: String::from_utf8_lossy(&unescaped(source)).into_owned(),
+        kind: String::from_utf8_lossy(&unescaped(kind)).into_owned(),
         owner: owner.parse().ok()?,
     })
 }
@@ -78,19 +81,19 @@ mod tests {
 
     #[test]
     fn lines_of_the_kernel_are_read() {
-        let line = "36 35 0:41 / /mnt/a\\040b rw,nosuid shared:1 - fuse tide\\134gate \
+        let line = "36 35 0:41 / /mnt/a\\040b rw,nosuid shared:1 - fuse.tidegate a,b \
                     rw,user_id=1000,group_id=0,default_permissions,allow_other";
         let mount = FuseMount {
             point: "/mnt/a b".into(),
             device: 41,
-            source: "tide\\gate".to_string(),
+            kind: "fuse.tidegate".to_string(),
             owner: 1000,
         };
         assert_eq!(mount_of(line), Some(mount));
         let optional = line.replace(" shared:1", "");
         assert_eq!(mount_of(&optional).map(|it| it.owner), Some(1000));
         for wrong in [
-            line.replace("- fuse ", "- ext4 "),
+            line.replace("- fuse.tidegate ", "- ext4 "),
             line.replace("0:41", "8:1"),
             line.replace("user_id=1000,", ""),
             line.replace("1000", "a"),

@@ -24,7 +24,7 @@ pub(super) enum OfMount {
 /// Finds the forwarders of the mount that is meant.
 pub(super) fn of_mount() -> Result<OfMount, Fail> {
     let mut mounts = fuse_mounts();
-    mounts.retain(|mount| mount.owner == 0 && mount.source == crate::processes::MOUNT_SOURCE);
+    mounts.retain(|mount| mount.owner == 0 && mount.is_tidegates());
     let mut points = choose(mounts, &is_reached);
     let Some(point) = points.pop() else {
         return Ok(OfMount::None);
@@ -94,7 +94,7 @@ mod tests {
         let mount = |point: &str| FuseMount {
             point: point.into(),
             device: 1,
-            source: "tidegate".to_string(),
+            kind: "fuse.tidegate".to_string(),
             owner: 0,
         };
         let choose = |mounts| choose(mounts, &|mount| mount.point != Path::new("/gone"));
@@ -118,7 +118,7 @@ mod tests {
         let mount = |point: &str, device| FuseMount {
             point: point.into(),
             device,
-            source: "tidegate".to_string(),
+            kind: "fuse.tidegate".to_string(),
             owner: 0,
         };
         let found = std::fs::metadata("/proc").expect("it is mounted");

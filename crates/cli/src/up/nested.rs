@@ -3,7 +3,6 @@
 
 use crate::fail::Fail;
 use crate::members;
-use crate::processes::MOUNT_SOURCE;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tidegate_server::seats::is_served;
@@ -49,7 +48,7 @@ fn mount_of(directory: &Path) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let mut mounts = tidegate_client::fuse_mounts().into_iter();
     let is_it = |device: u64| major == 0 && device == u64::from(minor);
-    let mount = mounts.find(|one| one.source == MOUNT_SOURCE && is_it(one.device))?;
+    let mount = mounts.find(|one| one.is_tidegates() && is_it(one.device))?;
     Some(mount.point)
 }
 
