@@ -6,8 +6,8 @@ PREFIX ?= /usr/local
 # The MPI shim, for the families of MPI that have a compiler here.
 MPI := $(MAKE) --no-print-directory -C mpi CARGO_TARGET_DIR=$(abspath $(TARGET))
 
-.PHONY: help demo check test test-long bench figures build libraries mpi install install-libraries uninstall uninstall-libraries \
-	fmt clean
+.PHONY: help demo check test test-long bench figures build libraries mpi install install-libraries uninstall \
+	uninstall-libraries deb fmt clean
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
@@ -65,6 +65,11 @@ uninstall: uninstall-libraries ## take it away again, with the same settings
 uninstall-libraries:
 	@PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' INCLUDEDIR='$(INCLUDEDIR)' DESTDIR='$(DESTDIR)' \
 		tools/install-capi uninstall
+
+deb: ## target/debian/tidegate_VERSION_ARCHITECTURE.deb, of what `install` puts; MAINTAINER= names who made it
+	@rm -rf $(TARGET)/debian/root
+	@$(MAKE) --no-print-directory install DESTDIR=$(abspath $(TARGET))/debian/root PREFIX=/usr LIBDIR= INCLUDEDIR= UNITDIR=
+	@MAINTAINER='$(MAINTAINER)' tools/debian $(TARGET)/debian/root $(TARGET)/debian
 
 fmt: ## format the Rust sources
 	cargo fmt --all
