@@ -1,9 +1,11 @@
 //! Which applications have numbers of their own: those that have used a forwarder's device most of
 //! late. Who used it long ago leaves the places to those who use it now.
 
-use super::families::Labels;
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// Labels of one number, by name.
+pub type Labels = Vec<(&'static str, String)>;
 
 /// What is added up of an application.
 const COUNTS: [&str; 5] = [
@@ -120,7 +122,10 @@ mod tests {
     use serde_json::json;
 
     fn state(of: &[(&str, u64)]) -> Value {
-        let one = |(name, ns): &(&str, u64)| json!({ "app": "0a", "name": name, "uid": 7, "read_requests": 1, "charged_ns": ns });
+        let one = |(name, ns): &(&str, u64)| {
+            let (app, uid) = ("0a", 7);
+            json!({ "app": app, "name": name, "uid": uid, "charged_ns": ns })
+        };
         json!({ "applications": of.iter().map(one).collect::<Vec<_>>() })
     }
 

@@ -1,12 +1,9 @@
 //! The families of metrics: the name of each, what it means, and where in a forwarder's state
 //! (`tidegate stat --json`) its numbers are. docs/metrics.md has the same table.
 
-use super::busiest::Application;
+use super::busiest::{Application, Labels};
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// Labels of one number, by name.
-pub type Labels = Vec<(&'static str, String)>;
 
 /// Metrics of one name.
 pub struct Family {

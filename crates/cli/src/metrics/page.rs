@@ -1,7 +1,7 @@
 //! The page of OpenMetrics: the numbers of all families at all forwarders.
 
-use super::busiest::Application;
-use super::families::{FAMILIES, Family, Labels};
+use super::busiest::{Application, Labels};
+use super::families::{FAMILIES, Family};
 use crate::stat::health::Wrong;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
