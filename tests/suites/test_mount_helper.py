@@ -41,6 +41,14 @@ class Node:
         assert not self.is_mounted()
 
 
+def is_at(process, program):
+    """Whether a process of /proc runs this program."""
+    try:
+        return os.readlink(process / "exe") == str(program)
+    except OSError:
+        return False
+
+
 @pytest.fixture(scope="module")
 def node(work):
     need_fuse()
@@ -86,8 +94,21 @@ def test_files_of_addresses_and_of_clients_name_forwarders(node):
     assert node.is_mounted()
     node.umount()
     client = node.part.toml("client.toml", forwarders=[node.address], secret_file=node.secret)
-    node.mount("-t", "tidegate", "none", node.point, "-o", f"client={client}")
+    # Whatever the caller's shell says.
+    elsewhere = os.environ | {"TIDEGATE_FORWARDERS": f"tcp:127.0.0.1:{free_port()}", "TIDEGATE_MUNGE": "nonsense"}
+    node.mount("-t", "tidegate", "none", node.point, "-o", f"client={client}", env=elsewhere)
     assert node.is_mounted()
+    node.umount()
+
+
+def test_a_copy_of_the_program_is_the_helper_too(node):
+    copy = node.part.folder("copy") / "mount.tidegate"
+    shutil.copy(TIDEGATE, copy)
+    node.inside(copy, node.address, node.point, "-o", f"secret_file={node.secret}")
+    assert node.is_mounted()
+    # What serves the mount is in the group of nobody who waited for it.
+    [pid] = [path.name for path in pathlib.Path("/proc").glob("[0-9]*") if is_at(path, copy)]
+    assert os.getpgid(int(pid)) == int(pid)
     node.umount()
 
 

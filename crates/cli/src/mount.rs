@@ -158,6 +158,10 @@ impl Mount {
                 return Err(fail);
             }
         };
+        if self.log_file.is_some() {
+            // A Ctrl-C for the command that waits for the mount is none for the mount any more.
+            let _ = rustix::process::setpgid(None, None);
+        }
         confine_mount(self.sandbox == "on" && !mounted.needs_program());
         let told = self.target.set().zip(place);
         let told = told.and_then(|(state, place)| Told::tell(state, &place));
@@ -184,7 +188,9 @@ impl Mount {
         }
         let log = temporary_folder().join(format!("tidegate-mount.{}.log", std::process::id()));
         let arguments = arguments_of_child(std::env::args_os().skip(1), &log);
-        let mut child = processes::start(&installed::own()?, &arguments, &log)?;
+        // In this group until it is mounted: while the kernel has somebody wait for an automount,
+        // it lets only the group of mount(8) look at the place.
+        let mut child = processes::start_beside(&installed::own()?, &arguments, &log)?;
         let point = self
             .point
             .canonicalize()

@@ -2,7 +2,7 @@
 //! It turns the options of mount(8) into flags of `tidegate mount`, and becomes that command.
 
 use crate::fail::Fail;
-use crate::{Arguments, errln, installed, one_line, outln, output};
+use crate::{Arguments, errln, installed, one_line, outln, output, target};
 use clap::{Command, CommandFactory, Parser};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -160,7 +160,12 @@ impl Asked {
             return Ok(ExitCode::SUCCESS);
         }
         let own = installed::own()?;
+        // What the line says counts, and not what the caller's shell says. And a copy of the
+        // program with the helper's name is the program.
         let error = std::process::Command::new(&own)
+            .arg0("tidegate")
+            .env_remove(target::FORWARDERS)
+            .env_remove(target::MUNGE)
             .arg("mount")
             .args(flags)
             .exec();

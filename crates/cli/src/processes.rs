@@ -40,17 +40,39 @@ pub fn start_with(
     log: &Path,
     input: Stdio,
 ) -> Result<Child, Fail> {
-    let failed = |what: &Path, error| Fail::runtime(format!("{}: {error}", what.display()));
+    let mut command = logging(program, arguments, log)?;
+    command.stdin(input).process_group(0);
+    spawned(&mut command, program)
+}
+
+/// The same in this process's group, which it leaves by itself, and under the name of `tidegate`,
+/// whatever the name of its file.
+pub fn start_beside(
+    program: &Path,
+    arguments: &[impl AsRef<OsStr>],
+    log: &Path,
+) -> Result<Child, Fail> {
+    let mut command = logging(program, arguments, log)?;
+    let group = rustix::process::getpgrp().as_raw_nonzero().get();
+    command.stdin(Stdio::null()).process_group(group);
+    spawned(command.arg0("tidegate"), program)
+}
+
+/// A command whose output goes to the end of a log.
+fn logging(program: &Path, arguments: &[impl AsRef<OsStr>], log: &Path) -> Result<Command, Fail> {
     let output = open_log(log).map_err(|error| failed(log, error))?;
     let errors = output.try_clone().map_err(|error| failed(log, error))?;
-    Command::new(program)
-        .args(arguments)
-        .stdin(input)
-        .stdout(output)
-        .stderr(errors)
-        .process_group(0)
-        .spawn()
-        .map_err(|error| failed(program, error))
+    let mut command = Command::new(program);
+    command.args(arguments).stdout(output).stderr(errors);
+    Ok(command)
+}
+
+fn spawned(command: &mut Command, program: &Path) -> Result<Child, Fail> {
+    command.spawn().map_err(|error| failed(program, error))
+}
+
+fn failed(what: &Path, error: std::io::Error) -> Fail {
+    Fail::runtime(format!("{}: {error}", what.display()))
 }
 
 /// Opens a log at its end, for this user only. Refuses a link, and a file of another user.

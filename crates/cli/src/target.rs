@@ -19,8 +19,8 @@ use tidegate_client::{Client, Encryption, Munge, Options};
 const NAMES: &str = "applications";
 
 /// The variables that stand for flags.
-const FORWARDERS: &str = "TIDEGATE_FORWARDERS";
-const MUNGE: &str = "TIDEGATE_MUNGE";
+pub(crate) const FORWARDERS: &str = "TIDEGATE_FORWARDERS";
+pub(crate) const MUNGE: &str = "TIDEGATE_MUNGE";
 
 /// Which forwarders to use: those named, else those of a file, else those of `tidegate up`, else
 /// those of a mount of root on this node.

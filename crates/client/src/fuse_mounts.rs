@@ -89,7 +89,12 @@ mod tests {
             kind: "fuse.tidegate".to_string(),
             owner: 1000,
         };
+        assert!(mount.is_tidegates());
         assert_eq!(mount_of(line), Some(mount));
+        for other in ["fuse", "fuse.sshfs", "fuseblk", "fuse.tidegate2"] {
+            let mount = mount_of(&line.replace("fuse.tidegate", other)).expect("it is one");
+            assert!(!mount.is_tidegates(), "{other}");
+        }
         let optional = line.replace(" shared:1", "");
         assert_eq!(mount_of(&optional).map(|it| it.owner), Some(1000));
         for wrong in [

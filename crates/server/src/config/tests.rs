@@ -38,7 +38,7 @@ fn unknown_keys_are_refused_by_name_and_line() {
     let error = refusal(&format!("{GOOD}[log]\nlevel = \"info\"\ncolour = 1\n"));
     assert_eq!(
         error,
-        "f.toml:5: unknown key \"colour\" in [log]; known: level"
+        "f.toml:5: unknown key \"colour\" in [log]; known: level, format"
     );
     let error = refusal(&format!("{GOOD}[schedule]\npolicy = \"fifo\"\n"));
     assert!(
