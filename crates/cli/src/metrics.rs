@@ -41,7 +41,8 @@ pub struct Metrics {
     /// who reaches it is answered
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9469")]
     listen: SocketAddr,
-    /// Applications of each forwarder with numbers of their own: those with the most device time
+    /// Applications of each forwarder with numbers of their own: those that use its device most of
+    /// late
     #[arg(long, value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u16).range(0..=1000))]
     applications: u16,

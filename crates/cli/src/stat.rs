@@ -4,7 +4,7 @@ mod alike;
 mod applications;
 pub mod health;
 
-pub use applications::name as name_applications;
+pub use applications::{COUNTS, name as name_applications};
 
 use crate::dead_mount;
 use crate::fail::Fail;

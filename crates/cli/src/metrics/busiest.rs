@@ -1,20 +1,12 @@
 //! Which applications have numbers of their own: those that have used a forwarder's device most of
 //! late. Who used it long ago leaves the places to those who use it now.
 
+use crate::stat::COUNTS;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Labels of one number, by name.
 pub type Labels = Vec<(&'static str, String)>;
-
-/// What is added up of an application.
-const COUNTS: [&str; 5] = [
-    "read_requests",
-    "read_bytes",
-    "write_requests",
-    "write_bytes",
-    "charged_ns",
-];
 
 /// What is left of a use after each further look, as a part of it.
 const LEFT: f64 = 0.9;

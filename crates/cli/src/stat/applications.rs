@@ -15,7 +15,7 @@ const UNNAMED: &str = "(no name)";
 const OTHERS: &str = "(others)";
 
 /// The counts of an application that are added up: requests, bytes, requests, bytes, time.
-const COUNTS: [&str; 5] = [
+pub const COUNTS: [&str; 5] = [
     "read_requests",
     "read_bytes",
     "write_requests",
