@@ -84,8 +84,8 @@ def test_it_tells_what_the_forwarders_say(exporter):
             moved = number(text, "tidegate_data_bytes_total", direction=direction, **of)
             assert moved == state["bytes"][direction], direction
         assert number(text, "tidegate_pool_max_bytes", **of) == state["pool"]["bytes_max"]
-        # The mount's, and those of who asks.
-        assert number(text, "tidegate_sessions", **of) >= 2 and state["counts"]["sessions"] >= 2
+        # At least that of who asks: the mount has sessions with the forwarders that it has needed.
+        assert number(text, "tidegate_sessions", **of) >= 1 and state["counts"]["sessions"] >= 1
     assert sum(state["bytes"]["read"] for state in states) >= 100_000
     # With the applications' names.
     by_name = re.findall(r'^tidegate_application_bytes_total\{.*application="([^"]*)"', text, re.MULTILINE)
