@@ -32,6 +32,7 @@ mod aging;
 mod attained;
 mod c_scan;
 mod capacity;
+mod cause;
 mod climb;
 mod cost;
 mod depth;
@@ -67,6 +68,7 @@ mod test;
 mod turn;
 mod types;
 
+pub use cause::Cause;
 pub use cost::{AccessCost, CostModel, CostModelError};
 pub use options::Options;
 pub use options_error::OptionsError;

@@ -1,6 +1,7 @@
 //! The trait that every policy implements, what it promises, and what is said of it in the list of
 //! policies.
 
+use crate::cause::Cause;
 use crate::cost::CostModel;
 use crate::options::Options;
 use crate::options_error::OptionsError;
@@ -8,7 +9,7 @@ use crate::policy_options::OptionSpec;
 use crate::requests::{Index, Requests};
 use crate::share::Shares;
 use crate::tags::Tags;
-use crate::types::{ServiceReport, Time};
+use crate::types::{AppId, ServiceReport, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -100,6 +101,22 @@ pub(crate) trait Policy: Send {
 
     /// The number of the current window, for policies that have windows.
     fn epoch(&self, _now: Time) -> u64 {
+        0
+    }
+
+    /// Why a request of one application runs before an earlier one of another.
+    fn turns(&self) -> Cause {
+        Cause::Share
+    }
+
+    /// Whether it leaves the device idle for limits, and not for predictions.
+    fn has_limits(&self) -> bool {
+        false
+    }
+
+    /// For how long limits have held an application's requests back by now, while it has any, in
+    /// nanoseconds. Only differences mean something.
+    fn limited_ns(&self, _app: AppId, _now: Time) -> u64 {
         0
     }
 

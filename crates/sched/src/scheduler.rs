@@ -3,6 +3,7 @@
 //! Here, once, and not in each policy: bounded memory, no second dispatch of a request, the order
 //! of overlapping requests, the number of batches that run at once.
 
+use crate::cause::Cause;
 use crate::cost::CostModel;
 use crate::estimate::Estimate;
 use crate::hash_table::NONE;
@@ -13,7 +14,7 @@ use crate::policies;
 use crate::policy::{Bound, Pick, Policy};
 use crate::requests::{Index, Requests, Stage};
 use crate::share::Shares;
-use crate::types::{Input, Output, Rejected, Request, RequestId, Time};
+use crate::types::{AppId, Input, Output, Rejected, Request, RequestId, Time};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -32,6 +33,7 @@ pub struct Scheduler {
     /// With the policy; the rest of `stats.queued` is held back by the overlap rule.
     ready: u32,
     picked: Vec<Index>,
+    /// Those that waited for the request which left last, and for nothing else.
     freed: Vec<Index>,
     stats: Stats,
     /// The latest time that the host gave.
@@ -235,6 +237,7 @@ impl Scheduler {
     }
 
     /// Requests that wait, whether the policy has them or the overlap rule holds them.
+    #[inline]
     pub fn queued(&self) -> u32 {
         self.stats.queued
     }
@@ -242,6 +245,50 @@ impl Scheduler {
     /// Requests that run.
     pub fn running(&self) -> u32 {
         self.stats.running
+    }
+
+    /// Requests that an overlapping request holds back now.
+    #[inline]
+    pub fn held(&self) -> u32 {
+        self.stats.held_now
+    }
+
+    /// Whether an overlapping request holds this one back.
+    pub fn is_held(&self, id: RequestId) -> bool {
+        self.known(id)
+            .is_ok_and(|index| self.requests[index].stage == Stage::Held)
+    }
+
+    /// The requests that an overlapping request held back until the one that finished last, or was
+    /// cancelled last, was gone.
+    pub fn freed(&self) -> impl Iterator<Item = RequestId> {
+        self.freed
+            .iter()
+            .map(|&index| self.requests[index].request.id)
+    }
+
+    /// Whether [`Scheduler::freed`] names any.
+    #[inline]
+    pub fn has_freed(&self) -> bool {
+        !self.freed.is_empty()
+    }
+
+    /// Why the policy lets a request of one application run before an earlier one of another.
+    pub fn turns(&self) -> Cause {
+        self.policy.turns()
+    }
+
+    /// Whether limits may hold requests back. Then it is for them that the device idles beside
+    /// requests ([`Output::WaitUntil`]), and otherwise for what is expected.
+    pub fn has_limits(&self) -> bool {
+        self.policy.has_limits()
+    }
+
+    /// For how long limits have held an application's requests back by now, while it has any, in
+    /// nanoseconds. Only the difference of two looks means something, while the application has
+    /// requests and policy and shares stay the same.
+    pub fn limited_ns(&self, app: AppId, now: Time) -> u64 {
+        self.policy.limited_ns(app, now)
     }
 
     /// The requests that wait, in order of arrival. Looks at the whole table, so not for the data
@@ -373,9 +420,10 @@ impl Scheduler {
     /// Frees the entry of a request that is done, and those that were held back for it alone.
     fn forget(&mut self, now: Time, index: Index) {
         let mut freed = core::mem::take(&mut self.freed);
+        freed.clear();
         self.overlap.gone(&mut self.requests, index, &mut freed);
         self.requests.release(index);
-        for index in freed.drain(..) {
+        for &index in &freed {
             self.stats.held_now -= 1;
             self.make_ready(now, index);
         }

@@ -24,6 +24,7 @@
 
 mod change;
 mod crowd;
+mod limited;
 mod node;
 mod service_reports;
 
@@ -527,7 +528,7 @@ impl Tags {
             return self.becomes_idle(number);
         }
         let node = &mut self.nodes[number as usize];
-        if node.share.max.is_some() && node.limit_at > now.0 {
+        if node.share.max.is_some() && node.limited.is_held(now, node.limit_at) {
             node.state = NodeState::Throttled;
             self.throttled.insert((node.limit_at, number), ());
             return;

@@ -524,6 +524,14 @@ impl Policy for Dsfq {
         }
     }
 
+    fn has_limits(&self) -> bool {
+        self.tags.has_limits()
+    }
+
+    fn limited_ns(&self, app: AppId, now: Time) -> u64 {
+        self.tags.limited_ns(app, now)
+    }
+
     fn epoch(&self, now: Time) -> u64 {
         self.crowd.as_ref().map_or(0, |crowd| crowd.epoch(now))
     }

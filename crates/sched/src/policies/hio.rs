@@ -24,6 +24,7 @@ mod operations;
 mod paper_exact;
 
 use super::window::Ranking;
+use crate::cause::Cause;
 use crate::cost::CostModel;
 use crate::epochs::{Epochs, ORDER, ROTATION_SEED, WINDOW_MS};
 use crate::merge::{Beside, Merge};
@@ -226,6 +227,10 @@ impl<R: Ranking> Policy for Hio<R> {
         if R::MERGES_BY_COST {
             self.merge.limit(cost, Beside::Smaller);
         }
+    }
+
+    fn turns(&self) -> Cause {
+        Cause::Window
     }
 
     fn epoch(&self, now: Time) -> u64 {

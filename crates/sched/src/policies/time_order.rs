@@ -6,6 +6,7 @@
 //! the arrival, so that a wrong clock moves a request by no more. By default adjacent requests are
 //! merged.
 
+use crate::cause::Cause;
 use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
 use crate::options::Options;
@@ -87,6 +88,10 @@ impl Policy for TimeOrder {
 
     /// The latest that runs before a request arrived `BEFORE_NS_MAX` after its time, and that is
     /// at most `AHEAD_NS_MAX` after its arrival.
+    fn turns(&self) -> Cause {
+        Cause::Window
+    }
+
     fn bound(&self) -> Bound {
         Bound::Overtaking(BEFORE_NS_MAX + AHEAD_NS_MAX)
     }

@@ -11,6 +11,7 @@
 //! offset as files are striped round robin. Requests of one server run in order of arrival.
 
 use crate::aging::{AGE_MS_MAX, Aging};
+use crate::cause::Cause;
 use crate::flat_btree::FlatBTree;
 use crate::merge::Merge;
 use crate::options::Options;
@@ -143,6 +144,10 @@ impl Policy for Twins {
         let server = requests[index].tag;
         self.left(requests, server, index);
         self.merge.cancelled(requests, index);
+    }
+
+    fn turns(&self) -> Cause {
+        Cause::Window
     }
 
     fn bound(&self) -> Bound {

@@ -14,6 +14,7 @@
 //! lowest (C-SCAN). That order is the same on every forwarder, and adjacent requests cost no seek.
 //! `inside = "arrival"` leaves them as the paper does.
 
+use crate::cause::Cause;
 use crate::elevator_queue::ElevatorQueue;
 use crate::epochs::{Epochs, ORDER, ROTATION_SEED, WINDOW_MS};
 use crate::flat_btree::FlatBTree;
@@ -247,6 +248,10 @@ impl<R: Ranking> Policy for Window<R> {
             self.ranking.left(&entry.request, entry.arrived);
         }
         self.release_if_empty(number);
+    }
+
+    fn turns(&self) -> Cause {
+        Cause::Window
     }
 
     fn epoch(&self, now: Time) -> u64 {

@@ -1,6 +1,7 @@
 //! The state of one application or group, and of the level at which it competes with others.
 
 use super::SCALE;
+use super::limited::Limited;
 use crate::flat_btree::FlatBTree;
 use crate::share::Share;
 use crate::types::{AppId, Time};
@@ -110,6 +111,8 @@ pub(super) struct Node {
     /// When its next request is due by its reservation, and when its limit allows that request.
     pub(super) reservation_at: u64,
     pub(super) limit_at: u64,
+    /// For how long its limit has held it back.
+    pub(super) limited: Limited,
     pub(super) reservation: Reservation,
     /// What clients reported lately: service by other forwarders, and by this one.
     pub(super) reported: Recent,
@@ -169,6 +172,7 @@ impl Node {
             behind: 0,
             reservation_at: 0,
             limit_at: 0,
+            limited: Limited::default(),
             reservation: Reservation::None,
             reported: Recent::default(),
             is_counted: false,
