@@ -9,6 +9,7 @@ use crate::forwarder::{ArrivalNumber, Forwarder, Queue};
 use crate::host::ConnId;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use tidegate_sched::Time;
 
 /// A host of a forwarder that asks whether there is room for requests of type `T`.
 pub trait Admits<T> {
@@ -68,9 +69,9 @@ impl<T> AdmissionQueues<T> {
     }
 
     /// The number of a request that arrives now.
-    pub fn arrived(&mut self) -> ArrivalNumber {
+    pub fn arrived(&mut self, now: Time) -> ArrivalNumber {
         self.arrivals += 1;
-        ArrivalNumber(self.arrivals)
+        ArrivalNumber(self.arrivals, now)
     }
 
     /// Puts a request behind those that its connection waits with. Returns the request if its
@@ -198,7 +199,7 @@ mod tests {
         let mut queues = AdmissionQueues::default();
         for app in 0..3 {
             for conn in [app, 10 + app] {
-                let number = queues.arrived();
+                let number = queues.arrived(Time(0));
                 queues.wait(ConnId(conn), number, (), Queue::of_app(app));
             }
             queues.closed(ConnId(app));

@@ -13,6 +13,7 @@ mod admission;
 mod applications;
 mod counters;
 mod data_requests;
+mod device_time;
 mod effective_shares;
 pub(crate) mod holdings;
 mod ill;
@@ -33,6 +34,10 @@ mod sessions;
 mod standing;
 mod status;
 mod sync_errors;
+mod wait;
+mod wait_status;
+mod wait_sums;
+mod waits;
 
 use crate::advisory_locks::Locks;
 use crate::host::{
@@ -62,6 +67,7 @@ use sessions::{Client, Connection};
 use status::TextsTold;
 use tidegate_sched::{OptionsError, Scheduler, Time};
 use tidegate_wire::{Handle, Listed, Outcome, Status};
+use waits::Waits;
 
 /// The state of one forwarder, without its I/O.
 pub struct Forwarder {
@@ -98,6 +104,7 @@ pub struct Forwarder {
     applications: Applications,
     shares: EffectiveShares,
     counters: Counters,
+    waits: Waits,
     texts_told: TextsTold,
     /// What the log has said about refusals.
     refusals: holdings::Refusals,
@@ -189,6 +196,7 @@ impl Forwarder {
             applications: Applications::default(),
             shares,
             counters: Counters::default(),
+            waits: Waits::default(),
             texts_told: TextsTold::default(),
             refusals: holdings::Refusals::default(),
             noted: Vec::new(),
@@ -228,7 +236,10 @@ impl Forwarder {
                 conn,
                 request,
                 slot,
-            } => self.received(conn, request, slot),
+            } => {
+                let waited_ns = slot.map_or(0, |slot| self.pool.waited_ns(slot));
+                self.received(conn, request, slot, waited_ns);
+            }
             Input::Sent { slot } => {
                 self.pool.sent(slot);
             }

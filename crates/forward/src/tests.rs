@@ -27,6 +27,7 @@ mod share_tests;
 mod standing_tests;
 mod status;
 mod sync_error_tests;
+mod wait_tests;
 
 use crate::Files as _;
 use crate::model::{Disk, ModelFiles, ModelTable, Switch};
@@ -134,7 +135,7 @@ pub(super) struct Host {
     conns: u64,
     arrivals: u64,
     /// Connections that wait, and with which request.
-    waits: BTreeMap<ConnId, u64>,
+    waits: BTreeMap<ConnId, ArrivalNumber>,
 }
 
 impl Host {
@@ -212,8 +213,9 @@ impl Host {
     /// Asks whether there is room for the payload of a request that arrives now, or that waits.
     pub(super) fn admit(&mut self, conn: ConnId, request: &Request) -> Admission {
         self.arrivals += 1;
-        let number = self.waits.remove(&conn).unwrap_or(self.arrivals);
-        let admission = (self.forwarder).admit(self.now, conn, ArrivalNumber(number), request);
+        let number = ArrivalNumber(self.arrivals, self.now);
+        let number = self.waits.remove(&conn).unwrap_or(number);
+        let admission = (self.forwarder).admit(self.now, conn, number, request);
         if admission == Admission::Wait {
             self.waits.insert(conn, number);
         }

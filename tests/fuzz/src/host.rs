@@ -137,7 +137,8 @@ impl Host {
         let request = arrived(request)?;
         self.arrivals += 1;
         let number = self.waits.remove(&conn).unwrap_or(self.arrivals);
-        let admission = (self.forwarder).admit(self.now, conn, ArrivalNumber(number), &request);
+        let admission =
+            (self.forwarder).admit(self.now, conn, ArrivalNumber(number, self.now), &request);
         if admission == Admission::Wait {
             self.waits.insert(conn, number);
         }

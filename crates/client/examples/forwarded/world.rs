@@ -22,8 +22,6 @@ const FILE: Handle = Handle {
     birth: 7,
 };
 const CONN: ConnId = ConnId(1);
-/// Of every request, since none waits for room in the pool.
-const NUMBER: ArrivalNumber = ArrivalNumber(1);
 
 /// Whose code runs: [`WORLD`], [`CLIENT`] or [`FORWARDER`]. Who counts looks here.
 pub static SIDE: AtomicUsize = AtomicUsize::new(WORLD);
@@ -188,8 +186,13 @@ impl World {
             // As who read its frame has it.
             let request = Box::new(request);
             let arrival = on(FORWARDER, || {
-                self.forwarder
-                    .request(now, CONN, NUMBER, request, PayloadMemory::Pool)
+                self.forwarder.request(
+                    now,
+                    CONN,
+                    ArrivalNumber(1, now),
+                    request,
+                    PayloadMemory::Pool,
+                )
             });
             assert!(
                 matches!(arrival, Arrival::Received(_)),
@@ -197,7 +200,10 @@ impl World {
             );
             return;
         }
-        let asked = || self.forwarder.admit(now, CONN, NUMBER, &request);
+        let asked = || {
+            self.forwarder
+                .admit(now, CONN, ArrivalNumber(1, now), &request)
+        };
         let slot = match on(FORWARDER, asked) {
             Admission::Slot { slot, .. } => Some(slot),
             other => panic!("the pool has room: {other:?}"),

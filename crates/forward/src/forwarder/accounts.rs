@@ -1,5 +1,7 @@
 //! What each application has moved: a bounded number of accounts, of which every user has a part.
 
+use super::wait_sums::WaitSums;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use tidegate_sched::{AppId, Direction};
 
@@ -33,10 +35,12 @@ impl Moved {
     }
 }
 
-struct Account {
+/// What is counted of one application.
+pub(super) struct Account {
     /// None: the forwarder's own user.
-    user: Option<u32>,
-    moved: Moved,
+    pub(super) user: Option<u32>,
+    pub(super) moved: Moved,
+    pub(super) waits: Box<WaitSums>,
 }
 
 /// The accounts, by the id under which an application counts. What was in an account that is closed
@@ -50,7 +54,7 @@ pub(super) struct Accounts {
 
 impl Accounts {
     /// The account of an application of a user; None for the forwarder's own user.
-    pub(super) fn account(&mut self, app: u64, user: Option<u32>) -> &mut Moved {
+    pub(super) fn account(&mut self, app: u64, user: Option<u32>) -> &mut Account {
         let (app, user) = match self.of.contains_key(&app) {
             true => (app, user),
             false => match self.open(app, user) {
@@ -58,15 +62,27 @@ impl Accounts {
                 open => (open, user),
             },
         };
-        let moved = Moved::default();
-        let account = self.of.entry(app).or_insert(Account { user, moved });
-        &mut account.moved
+        self.of.entry(app).or_insert_with(|| Account {
+            user,
+            moved: Moved::default(),
+            waits: Box::default(),
+        })
     }
 
-    /// All accounts: id, user and what was moved.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Option<u32>, &Moved)> {
+    /// What the requests of an application of a user waited for.
+    pub(super) fn waits(&mut self, app: u64, user: Option<u32>) -> &mut WaitSums {
+        &mut self.account(app, user).waits
+    }
+
+    /// All accounts: id, user and what was counted.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Option<u32>, &Account)> {
         let accounts = self.of.iter();
-        accounts.map(|(app, account)| (*app, account.user, &account.moved))
+        accounts.map(|(app, account)| (*app, account.user, account))
+    }
+
+    /// What is counted under an id, if anything is.
+    pub(super) fn get(&self, app: u64) -> Option<&Account> {
+        self.of.get(&app)
     }
 
     /// The id under which an application without an account counts: its own, if there is room or
@@ -120,7 +136,9 @@ impl Accounts {
             return;
         };
         let closed = self.of.remove(&app).expect("found above");
-        self.account(unnamed, Some(uid)).add_all(&closed.moved);
+        let into = self.account(unnamed, Some(uid));
+        into.moved.add_all(&closed.moved);
+        into.waits.add_all(&closed.waits);
         match self.named.get_mut(&uid) {
             Some(named) if *named > 1 => *named -= 1,
             _ => drop(self.named.remove(&uid)),
@@ -134,7 +152,7 @@ mod tests {
 
     fn requests(accounts: &Accounts, of: u32) -> u64 {
         let his = accounts.iter().filter(|(_, user, _)| *user == Some(of));
-        his.map(|(_, _, moved)| moved.requests[0]).sum()
+        his.map(|(_, _, its)| its.moved.requests[0]).sum()
     }
 
     #[test]
@@ -143,7 +161,7 @@ mod tests {
         let of = |n: u64, uid| AppId(n).of_user(uid).0;
         let count = |accounts: &mut Accounts, app, uid| {
             let account = accounts.account(app, Some(uid));
-            account.add(Direction::Read, 1, 1);
+            account.moved.add(Direction::Read, 1, 1);
         };
         count(&mut accounts, of(1, 7), 7);
         for n in 0..36_000 {
@@ -158,7 +176,8 @@ mod tests {
             }
         }
         count(&mut accounts, of(2, 7), 7);
-        accounts.account(5, None).add(Direction::Read, 1, 1);
+        let own = accounts.account(5, None);
+        own.moved.add(Direction::Read, 1, 1);
         assert!(accounts.of.len() <= ACCOUNTS_MAX + 23);
         for app in [of(1, 7), of(2, 7), 5] {
             assert_eq!(accounts.of[&app].moved.requests[0], 1);

@@ -21,7 +21,13 @@ impl Forwarder {
         request: &Request,
     ) -> Admission {
         self.pass(now);
-        self.admission(conn, number, request, PayloadMemory::Pool)
+        let admission = self.admission(conn, number, request, PayloadMemory::Pool);
+        if let Admission::Slot { slot, .. } = admission
+            && number.1 < self.now
+        {
+            self.pool.waited(slot, self.now.since(number.1));
+        }
+        admission
     }
 
     /// Admits and receives a request in one step, where the host need not read the payload first.
@@ -35,13 +41,14 @@ impl Forwarder {
         memory: PayloadMemory,
     ) -> Arrival {
         self.pass(now);
+        let waited_ns = now.since(number.1);
         match self.admission(conn, number, &request, memory) {
             Admission::NoPayload => {
-                self.received(conn, *request, None);
+                self.received(conn, *request, None, waited_ns);
                 Arrival::Received(None)
             }
             Admission::Slot { slot, len } => {
-                self.received(conn, *request, Some(slot));
+                self.received(conn, *request, Some(slot), waited_ns);
                 Arrival::Received(Some((slot, len)))
             }
             Admission::Wait => Arrival::Wait(request),

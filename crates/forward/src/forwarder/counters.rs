@@ -42,7 +42,28 @@ pub(super) struct Counters {
 impl Forwarder {
     /// Counts a reply.
     pub(super) fn count_answer(&mut self, pending: &Pending, reply: &Reply) {
+        let moved = self.counters.count(pending, reply);
+        let has_run = pending.wait.has_run();
+        if moved.is_none() && !has_run {
+            return;
+        }
         let counters = &mut self.counters;
+        let (app, user) = (pending.hints.app, pending.user);
+        let account = counters.applications.account(app, user);
+        if let Some((direction, bytes)) = moved {
+            account.moved.add(direction, bytes, reply.charged_ns);
+            counters.total.add(direction, bytes, reply.charged_ns);
+        }
+        if has_run {
+            pending.wait.end(self.now, &mut account.waits);
+        }
+    }
+}
+
+impl Counters {
+    /// Counts a reply. Returns what data it moved, if it moved any.
+    fn count(&mut self, pending: &Pending, reply: &Reply) -> Option<(Direction, u64)> {
+        let counters = self;
         counters.answered += 1;
         let bytes = match &reply.result {
             Ok(Outcome::Written { len }) | Ok(Outcome::Appended { len, .. }) => *len,
@@ -57,19 +78,15 @@ impl Forwarder {
                     Status::NotMySeat | Status::UnknownHandle => {}
                     Status::NewGeneration | Status::TryLater => {}
                 }
-                return;
+                return None;
             }
         };
         let direction = match (pending.dispatch, &reply.result) {
             (Dispatch::Data(direction), _) => direction,
             (_, Ok(Outcome::Appended { .. })) => Direction::Write,
-            _ => return,
+            _ => return None,
         };
-        counters.total.add(direction, bytes, reply.charged_ns);
-        let application = counters
-            .applications
-            .account(pending.hints.app, pending.user);
-        application.add(direction, bytes, reply.charged_ns);
+        Some((direction, bytes))
     }
 }
 

@@ -12,8 +12,13 @@ use tidegate_sched::{AppId, Direction, FileId, Input, Output, Request, RequestId
 use tidegate_wire::{Caller, Handle, Lens, Op, Outcome, Status};
 
 /// The scheduler's name for extent number `index` of an outstanding request.
-fn request_id(key: Key, index: usize) -> RequestId {
+pub(super) fn request_id(key: Key, index: usize) -> RequestId {
     RequestId(u64::from(key) << 16 | index as u64)
+}
+
+/// The outstanding request of which this is an extent.
+pub(super) fn key_of(id: RequestId) -> Key {
+    parts_of(id.0).0
 }
 
 fn parts_of(id: u64) -> (Key, usize) {
@@ -98,6 +103,9 @@ impl Forwarder {
         pending.chunk_runs = self
             .serial_transfers
             .enter(transfer(pending), pending.id, key);
+        if !pending.chunk_runs {
+            pending.wait.behind_chunk(self.now);
+        }
         pending.chunk_runs
     }
 
@@ -116,6 +124,7 @@ impl Forwarder {
     }
 
     fn queue_extents(&mut self, key: Key, extents_len: usize, busy: u32) {
+        self.enter_queue(key, busy);
         if self.scheduler.queued() + busy > self.queued_max || !self.parked.is_empty() {
             return self.park(key);
         }
@@ -158,6 +167,7 @@ impl Forwarder {
 
     /// Hands a whole-file operation to the scheduler.
     pub(super) fn begin_whole(&mut self, key: Key) {
+        self.enter_queue(key, 1);
         if self.scheduler.queued() + 1 > self.queued_max || !self.parked.is_empty() {
             return self.park(key);
         }
@@ -213,7 +223,7 @@ impl Forwarder {
 
     /// How many extents a request has, and how many of them are not empty. A request that counts as
     /// a write of the whole file has none, and one.
-    fn extents_of(&self, key: Key) -> (usize, u32) {
+    pub(super) fn extents_of(&self, key: Key) -> (usize, u32) {
         let Some((_, extents)) = self.requests[key].op().data() else {
             return (0, 1);
         };
@@ -234,6 +244,7 @@ impl Forwarder {
                 return;
             }
             self.parked.pop();
+            self.leave_parked(key);
             match extents_len {
                 0 => self.schedule_whole(key),
                 _ => self.schedule_data(key, extents_len, busy),
@@ -247,6 +258,7 @@ impl Forwarder {
         let mut batch = core::mem::take(&mut self.batch);
         match self.scheduler.poll(self.now, &mut batch) {
             Output::Dispatch => {
+                self.waits.hold(self.now, false);
                 self.scheduler_wakes = None;
                 self.start_batch(&mut batch);
                 self.unpark();
@@ -254,8 +266,16 @@ impl Forwarder {
             Output::Broadcast(report) => self
                 .outputs
                 .push_back(crate::host::Output::Broadcast(report)),
-            Output::WaitUntil(until) => self.scheduler_wakes = Some(until),
-            Output::Idle => self.scheduler_wakes = None,
+            Output::WaitUntil(until) => {
+                self.scheduler_wakes = Some(until);
+                self.waits.hold(self.now, true);
+                self.begin_waits();
+            }
+            Output::Idle => {
+                self.scheduler_wakes = None;
+                self.waits.hold(self.now, false);
+                self.begin_waits();
+            }
         }
         self.batch = batch;
     }
@@ -265,6 +285,7 @@ impl Forwarder {
         let (first, _) = parts_of(batch[0].id.0);
         if self.requests[first].dispatch == Dispatch::WholeFile {
             assert!(batch.len() == 1, "a whole-file operation shares no batch");
+            self.leave_queue(first);
             if self.config.record {
                 self.note_dispatch(first, 0);
             }
@@ -324,6 +345,7 @@ impl Forwarder {
         let mut parts = Vec::with_capacity(requests.len());
         for request in requests {
             let (key, index) = parts_of(request.id.0);
+            self.leave_queue(key);
             if self.config.record {
                 self.note_dispatch(key, index);
             }
@@ -402,7 +424,8 @@ impl Forwarder {
             }
             pending.parts_left -= 1;
             let left = pending.parts_left;
-            self.part_finished(id);
+            let place = pending.wait.place;
+            self.part_finished(id, place);
             if left == 0 {
                 self.data_done(key);
             }
@@ -412,11 +435,12 @@ impl Forwarder {
         self.unpark();
     }
 
-    fn part_finished(&mut self, id: u64) {
+    fn part_finished(&mut self, id: u64, place: u8) {
         let finished = self
             .scheduler
             .handle(self.now, Input::Finished(RequestId(id)));
         finished.expect("it was dispatched and not finished before");
+        self.part_done(parts_of(id).0, place);
     }
 
     /// A whole-file operation is done: the scheduler lets others at the file.
@@ -424,7 +448,8 @@ impl Forwarder {
         if self.config.record {
             self.note_finish(key, 0);
         }
-        self.part_finished(request_id(key, 0).0);
+        let place = self.requests[key].wait.place;
+        self.part_finished(request_id(key, 0).0, place);
         self.unpark();
     }
 

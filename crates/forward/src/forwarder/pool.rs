@@ -40,6 +40,8 @@ struct Slot {
     owner: Owner,
     /// The index of the region whose bytes it has.
     region: usize,
+    /// How long the request had waited for it.
+    waited_ns: u64,
 }
 
 /// What a holder of payload is.
@@ -382,7 +384,7 @@ impl Pool {
     /// its application, or for its holder's part, that came before it.
     fn is_behind(&self, queue: Queue, number: ArrivalNumber) -> bool {
         let first = self.apart_of.get(&queue).and_then(Waiting::first);
-        first.is_some_and(|(first, _)| first < number)
+        first.is_some_and(|(first, _)| first < number.0)
     }
 
     /// Puts a connection apart from those that wait in order of arrival.
@@ -449,6 +451,17 @@ impl Pool {
         self.give(conn, 0, Owner::NONE, 0)
     }
 
+    /// Notes how long a request has waited for its slot.
+    pub(super) fn waited(&mut self, slot: SlotId, ns: u64) {
+        self.slots[slot.0 as usize].waited_ns = ns;
+    }
+
+    /// How long the request that has a slot had waited for it.
+    pub(super) fn waited_ns(&self, slot: SlotId) -> u64 {
+        let slot = self.slots.get(slot.0 as usize);
+        slot.map_or(0, |slot| slot.waited_ns)
+    }
+
     /// Whether a slot's payload lies in the client's own memory.
     pub(super) fn is_shared(&self, slot: SlotId) -> bool {
         self.slots[slot.0 as usize].bytes == 0
@@ -462,6 +475,7 @@ impl Pool {
             used: Use::Admitted(conn),
             owner,
             region,
+            waited_ns: 0,
         };
         SlotId(match self.free.pop() {
             Some(at) => {

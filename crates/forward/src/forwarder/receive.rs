@@ -4,6 +4,7 @@
 //! A request is kept as [`Pending`] from its arrival until its reply.
 
 use super::Forwarder;
+use super::wait::Wait;
 use crate::back_end_files::Errno;
 use crate::host::{Config, ConnId, Output, SlotId};
 use alloc::boxed::Box;
@@ -20,7 +21,14 @@ use tidegate_wire::{
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl Forwarder {
-    pub(super) fn received(&mut self, conn: ConnId, mut request: Request, slot: Option<SlotId>) {
+    /// Takes a request that has waited so long for memory, or behind others that did.
+    pub(super) fn received(
+        &mut self,
+        conn: ConnId,
+        mut request: Request,
+        slot: Option<SlotId>,
+        waited_ns: u64,
+    ) {
         let slot = slot.filter(|slot| self.pool.received(conn, *slot));
         let connection = self.connections.get_mut(&conn).map(|it| {
             it.admitted -= u32::from(slot.is_some());
@@ -63,7 +71,8 @@ impl Forwarder {
         }
         let taken = state.standing.take_caller(&mut request.caller);
         let checked = state.standing.is_checked();
-        let mut pending = Pending::new(client, checked, conn, request, slot);
+        let wait = Wait::new(self.now, waited_ns);
+        let mut pending = Pending::new(client, checked, conn, request, slot, wait);
         pending.serial_chunk = pending.is_serial_chunk(state.pipelining);
         let barred = !state.standing.reaches_files;
         let user = state.counts_for(self.config.uid, &pending);
@@ -303,6 +312,8 @@ pub(super) struct Pending {
     /// Of these chunks it is the one that the forwarder is executing.
     pub(super) chunk_runs: bool,
     pub(super) charged_ns: u64,
+    /// What it waits for.
+    pub(super) wait: Wait,
 }
 
 impl Pending {
@@ -312,6 +323,7 @@ impl Pending {
         conn: ConnId,
         request: Request,
         slot: Option<SlotId>,
+        wait: Wait,
     ) -> Pending {
         Pending {
             client,
@@ -343,6 +355,7 @@ impl Pending {
             serial_chunk: false,
             chunk_runs: false,
             charged_ns: 0,
+            wait,
         }
     }
 

@@ -64,14 +64,17 @@
 //!                                               the name is empty for what a user did without one
 //!                     "rule": "cli*", "group": "c",        from which its share follows, if any
 //!                     "read_requests": 50, "read_bytes": 204800,
-//!                     "write_requests": 49, "write_bytes": 200704, "charged_ns": 700}]
+//!                     "write_requests": 49, "write_bytes": 200704, "charged_ns": 700,
+//!                     "waits": {...}}],     what its requests waited for, see `wait_status`
+//!   "waits": {...}                  and those of all applications
 //! }
 //! ```
 //!
 //! If sessions and applications do not all fit one message, the status leaves out those with the
-//! least device time. It shows the seats that the forwarder holds or waits for. Only trusted peers
-//! see ids, because a peer with an id and the right user could resume the session; others see
-//! zeros. Of others' sessions and applications a peer that is not trusted sees sums only:
+//! least device time. Of many applications only those that have lost most have `waits`. It shows
+//! the seats that the forwarder holds or waits for. Only trusted peers see ids, because a peer with an
+//! id and the right user could resume the session; others see zeros. Of others' sessions and
+//! applications a peer that is not trusted sees sums only:
 //!
 //! ```text
 //!   "other_sessions": 12,           how many there are
@@ -117,6 +120,7 @@ impl Forwarder {
         let standing = &client.standing;
         let sees_all = !standing.is_checked() || standing.administers;
         if sees_all {
+            self.charge_waits();
             return self.status_for(None);
         }
         let now = self.now;
@@ -129,6 +133,7 @@ impl Forwarder {
             return text.clone();
         }
         let asker = standing.clone();
+        self.charge_waits();
         let text = self.status_for(Some(&asker));
         if self.texts_told.0.len() >= TOLD_MAX {
             self.texts_told.0.remove(0);
@@ -139,15 +144,15 @@ impl Forwarder {
 
     fn status_for(&self, asker: Option<&Standing>) -> Box<[u8]> {
         let mut text = String::new();
-        // Sessions and applications that are shown.
+        // Sessions, applications, and those of them with waits, that are shown.
         let most = usize::MAX;
         for shown_max in [
-            (most, most),
-            (512, 512),
-            (64, 512),
-            (64, 64),
-            (0, 64),
-            (0, 0),
+            (most, most, 64),
+            (512, 512, 64),
+            (64, 512, 16),
+            (64, 64, 64),
+            (0, 64, 16),
+            (0, 0, 0),
         ] {
             text.clear();
             // Writing to a string cannot fail.
@@ -163,7 +168,7 @@ impl Forwarder {
         &self,
         out: &mut String,
         asker: Option<&Standing>,
-        (sessions_max, applications_max): (usize, usize),
+        (sessions_max, applications_max, waits_max): (usize, usize, usize),
     ) -> core::fmt::Result {
         write!(
             out,
@@ -204,7 +209,8 @@ impl Forwarder {
         )?;
         self.write_counters(out)?;
         let uid = asker.map(|asker| asker.user.uid);
-        self.write_applications(out, uid, applications_max)?;
+        self.write_applications(out, uid, (applications_max, waits_max))?;
+        self.write_all_waits(out)?;
         out.write_str("}")
     }
 
@@ -386,7 +392,7 @@ impl Forwarder {
         &self,
         out: &mut String,
         asker: Option<u32>,
-        shown_max: usize,
+        (shown_max, waits_max): (usize, usize),
     ) -> core::fmt::Result {
         let capacity = self.counters.capacity.rates(&self.scheduler.cost());
         write!(
@@ -406,13 +412,22 @@ impl Forwarder {
             apps.sort_by_key(|(_, moved)| Reverse(moved.charged_ns));
             apps.truncate(shown_max);
         }
+        let least_ns = self.least_lost(&apps, waits_max);
         let apps = apps.into_iter().map(|(app, moved)| (Some(app), moved));
         let apps = apps.chain(others.map(|moved| (None, moved)));
         write_list(out, "applications", apps, |out, (app, moved)| match app {
-            Some(app) => self.write_application(out, app, &moved),
+            Some(app) => {
+                self.write_application(out, app, &moved)?;
+                let account = self.counters.applications.get(app);
+                if let Some(its) = account.filter(|its| its.waits.lost_ns() >= least_ns) {
+                    self.write_waits(out, &its.waits, asker)?;
+                }
+                out.write_char('}')
+            }
             None => {
                 out.write_str("{\"others\":true")?;
-                write_moved(out, &moved)
+                write_moved(out, &moved)?;
+                out.write_char('}')
             }
         })
     }
@@ -422,7 +437,8 @@ impl Forwarder {
         let mut seen: BTreeMap<u64, Moved> = BTreeMap::new();
         let mut others = None;
         let owner = self.config.uid;
-        for (app, user, moved) in self.counters.applications.iter() {
+        for (app, user, account) in self.counters.applications.iter() {
+            let moved = &account.moved;
             match asker {
                 Some(uid) if user.unwrap_or(owner) != uid => {
                     others.get_or_insert_with(Moved::default).add_all(moved);
@@ -466,7 +482,7 @@ fn write_moved(out: &mut String, moved: &Moved) -> core::fmt::Result {
     write!(
         out,
         ",\"read_requests\":{reads},\"read_bytes\":{read},\
-         \"write_requests\":{writes},\"write_bytes\":{write},\"charged_ns\":{}}}",
+         \"write_requests\":{writes},\"write_bytes\":{write},\"charged_ns\":{}",
         moved.charged_ns
     )
 }
@@ -513,7 +529,7 @@ fn write_limits(out: &mut String, role: &Role) -> core::fmt::Result {
     Ok(())
 }
 
-fn write_list<T>(
+pub(super) fn write_list<T>(
     out: &mut String,
     key: &str,
     items: impl IntoIterator<Item = T>,
@@ -530,7 +546,7 @@ fn write_list<T>(
 }
 
 /// A JSON string.
-struct Quoted<'a>(&'a str);
+pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl core::fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -54,7 +54,7 @@ impl Waiting {
 
     fn arrives(&mut self, conn: ConnId, asked: Asked) {
         let mut queues = std::mem::take(&mut self.queues);
-        let number = queues.arrived();
+        let number = queues.arrived(self.host.now);
         if let Some(asked) = queues.behind(conn, number, asked)
             && let Some(asked) = self.admit(conn, number, asked)
         {

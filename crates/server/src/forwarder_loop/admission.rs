@@ -187,7 +187,7 @@ impl ForwarderLoop {
 
     /// Admits a request, or lets it wait for memory.
     fn admit_or_wait(&mut self, conn: ConnId, came: Came) {
-        let number = self.admission.waiting.arrived();
+        let number = self.admission.waiting.arrived(self.now);
         let Some(came) = self.admission.waiting.behind(conn, number, came) else {
             return;
         };

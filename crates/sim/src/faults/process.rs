@@ -147,14 +147,14 @@ impl Process {
     }
 
     /// A frame has arrived.
-    pub fn received(&mut self, link: LinkId, frame: &Frame) {
+    pub fn received(&mut self, now: u64, link: LinkId, frame: &Frame) {
         let header = frame.head[..64].try_into().expect("a head has 64 bytes");
         let header = tidegate_wire::frame::decode_header(header, self.payload_max)
             .expect("the client's frames are right");
         let request = tidegate_wire::frame::decode_request(&header, &frame.head[64..])
             .expect("the client's frames are right");
         if self.links.contains(&link) {
-            let number = self.waiting.arrived();
+            let number = self.waiting.arrived(self.clock.shows(now));
             let came = (request, frame.payload.clone());
             self.inbox.push_back((link, number, came));
         }

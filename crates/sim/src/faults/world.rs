@@ -263,7 +263,7 @@ impl World {
         match event {
             Event::Accept(link) if self.network.is_open(link) => process.connected(now, link),
             Event::AtForwarder(link, frame) if self.network.is_open(link) => {
-                process.received(link, &frame);
+                process.received(now, link, &frame);
             }
             Event::LostAtForwarder(link) => process.closed(now, link),
             Event::Job(_, job) => process.job_ends(now, job, &mut self.seats),

@@ -195,7 +195,7 @@ impl Host {
 
     /// A request has arrived.
     pub(super) fn received(&mut self, now: u64, link: LinkId, request: Request) {
-        let number = self.waiting.arrived();
+        let number = self.waiting.arrived(Time(now));
         let conn = Link::conn(link);
         let Some(core) = &mut self.core else { return };
         let Some(request) = self.waiting.behind(conn, number, request) else {

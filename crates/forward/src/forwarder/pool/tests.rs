@@ -2,6 +2,7 @@
 
 use super::{ArrivalNumber, ConnId, Holder, Owner, Pool, Queue, Room, SlotId};
 use alloc::vec::Vec;
+use tidegate_sched::Time;
 
 const A: ConnId = ConnId(1);
 const B: ConnId = ConnId(2);
@@ -21,7 +22,7 @@ fn admit(pool: &mut Pool, conn: ConnId, len: u32, holder: Holder) -> Room {
 
 /// Asks for a connection. What waits has arrived in the order of the connections' numbers.
 fn ask(pool: &mut Pool, conn: ConnId, len: u32, owner: Owner) -> Room {
-    pool.admit(conn, ArrivalNumber(conn.0), len, owner)
+    pool.admit(conn, ArrivalNumber(conn.0, Time(0)), len, owner)
 }
 
 /// A slot for a client that has the reserve.
@@ -324,7 +325,7 @@ fn requests_of_one_connection_wait_in_order_of_their_own_arrival() {
     let mut pool = Pool::new(8192, 4096);
     let request = |pool: &mut Pool, conn: ConnId, number: u64| {
         let owner = app(Holder::RESERVE, number);
-        let room = pool.admit(conn, ArrivalNumber(number), 4096, owner);
+        let room = pool.admit(conn, ArrivalNumber(number, Time(0)), 4096, owner);
         let Room::Slot(slot) = room else { return None };
         assert!(pool.received(conn, slot));
         Some(slot)
@@ -351,7 +352,9 @@ fn of_an_application_too_requests_wait_in_order_of_their_own_arrival() {
         assert!(pool.received(A, slot));
         slots.push(slot);
     }
-    let ask = |pool: &mut Pool, conn, number| pool.admit(conn, ArrivalNumber(number), 4096, owner);
+    let ask = |pool: &mut Pool, conn, number| {
+        pool.admit(conn, ArrivalNumber(number, Time(0)), 4096, owner)
+    };
     assert_eq!(ask(&mut pool, B, 5), Room::FullForOwner);
     assert!(slots.drain(..2).all(|slot| pool.done(slot)));
     let Room::Slot(_) = ask(&mut pool, A, 1) else {

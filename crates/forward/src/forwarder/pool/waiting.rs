@@ -2,17 +2,19 @@
 
 use crate::host::ConnId;
 use alloc::collections::BTreeMap;
+use tidegate_sched::Time;
 
-/// The place of a request in the order in which requests of all connections arrived at the host.
+/// The place of a request in the order in which requests of all connections arrived at the host,
+/// and when it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ArrivalNumber(pub u64);
+pub struct ArrivalNumber(pub u64, pub Time);
 
 /// Connections without room, and what they wait for.
 #[derive(Default)]
 pub(super) struct Waiting {
-    /// The bytes that each request wants, in order of arrival.
-    places: BTreeMap<ArrivalNumber, u64>,
-    place_of: BTreeMap<ConnId, ArrivalNumber>,
+    /// The bytes that each request wants, by the number of its arrival.
+    places: BTreeMap<u64, u64>,
+    place_of: BTreeMap<ConnId, u64>,
     /// Of all of them.
     pub(super) bytes: u64,
 }
@@ -22,6 +24,7 @@ impl Waiting {
     /// again in order of arrival gets its answer at once from the first request that waits: that
     /// one found no room itself.
     pub(super) fn leaves(&self, number: ArrivalNumber, room: u64, bytes: u64) -> bool {
+        let ArrivalNumber(number, _) = number;
         let Some(mut left) = room.checked_sub(bytes) else {
             return false;
         };
@@ -41,6 +44,7 @@ impl Waiting {
 
     /// Lets a connection wait with this request, which wants so many bytes.
     pub(super) fn enter(&mut self, conn: ConnId, number: ArrivalNumber, bytes: u64) {
+        let ArrivalNumber(number, _) = number;
         if self
             .place_of
             .get(&conn)
@@ -58,7 +62,7 @@ impl Waiting {
     }
 
     /// The request that waits first, and the bytes that it wants.
-    pub(super) fn first(&self) -> Option<(ArrivalNumber, u64)> {
+    pub(super) fn first(&self) -> Option<(u64, u64)> {
         self.places
             .first_key_value()
             .map(|(number, bytes)| (*number, *bytes))
