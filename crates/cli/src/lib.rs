@@ -40,6 +40,8 @@ pub mod target;
 pub mod trace;
 mod up;
 mod view;
+mod waits;
+mod why;
 
 /// What people are shown of the states of forwarders, for programs that hand in any.
 pub mod pages {
@@ -70,6 +72,7 @@ enum Command {
     Umount(mount::Umount),
     Run(run::Run),
     Stat(stat::Stat),
+    Why(why::Why),
     Metrics(metrics::Metrics),
     Drain(drain::Drain),
     Policy(policy::Policy),
@@ -130,6 +133,7 @@ pub fn perform(arguments: Arguments) -> Result<ExitCode, Fail> {
         Command::Umount(umount) => umount.perform(),
         Command::Run(run) => run.perform(),
         Command::Stat(stat) => stat.perform(),
+        Command::Why(why) => why.perform(),
         Command::Metrics(metrics) => metrics.perform(),
         Command::Drain(drain) => drain.perform(),
         Command::Policy(policy) => policy.perform(),

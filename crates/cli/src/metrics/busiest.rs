@@ -2,6 +2,7 @@
 //! late. Who used it long ago leaves the places to those who use it now.
 
 use crate::stat::COUNTS;
+use crate::waits::Waits;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -25,6 +26,8 @@ pub struct Application {
     pub job: String,
     /// By the key of the state.
     pub counts: BTreeMap<&'static str, u64>,
+    /// What its requests waited for.
+    pub waits: Waits,
 }
 
 impl Application {
@@ -100,6 +103,7 @@ fn applications(state: &Value) -> Vec<Application> {
         if let Some(job) = text("job") {
             sum.job = job;
         }
+        sum.waits.add(&Waits::of(one));
         for key in COUNTS {
             let counted = sum.counts.entry(key).or_default();
             *counted = counted.saturating_add(one[key].as_u64().unwrap_or(0));

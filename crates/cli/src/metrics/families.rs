@@ -2,8 +2,10 @@
 //! (`tidegate stat --json`) its numbers are. docs/metrics.md has the same table.
 
 use super::busiest::{Application, Labels};
+use crate::waits::{Ns, ns_of};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use tidegate_sched::Cause;
 
 /// Metrics of one name.
 pub struct Family {
@@ -36,6 +38,10 @@ pub enum Of {
     /// A number of each application: for each value of `direction` (none: without), and what to
     /// multiply it by.
     Applications(&'static [(&'static str, &'static str)], f64),
+    /// The time of requests for each cause, by the name of which the label is.
+    Waits,
+    /// The same of each application.
+    WaitsOfApplications,
 }
 
 const DIRECTIONS: [&str; 2] = ["read", "write"];
@@ -286,6 +292,18 @@ pub const FAMILIES: &[Family] = &[
         &["application", "uid"],
         Of::Applications(&[("", "charged_ns")], NS),
     ),
+    counter(
+        "tidegate_wait_seconds",
+        "Time of requests at the forwarder, by what it went to",
+        &["cause"],
+        Of::Waits,
+    ),
+    counter(
+        "tidegate_application_wait_seconds",
+        "The same of an application",
+        &["application", "uid", "cause"],
+        Of::WaitsOfApplications,
+    ),
 ];
 
 impl Family {
@@ -315,6 +333,15 @@ impl Family {
                 vec![(vec![(self.labels[0], text.to_string())], 1.0)]
             }
             Of::Seats => self.seats(state),
+            Of::Waits => match state["waits"].is_object() {
+                true => self.by_cause(Labels::new(), &ns_of(&state["waits"]["ns"])),
+                false => Vec::new(),
+            },
+            Of::WaitsOfApplications => {
+                let each = shown.iter();
+                let each = each.flat_map(|one| self.by_cause(one.labels(), &one.waits.ns));
+                each.collect()
+            }
             Of::Jobs => {
                 let with_job = shown.iter().filter(|one| !one.job.is_empty());
                 let labels = with_job.map(|one| {
@@ -337,6 +364,16 @@ impl Family {
                 each.collect()
             }
         }
+    }
+
+    fn by_cause(&self, of: Labels, ns: &Ns) -> Vec<(Labels, f64)> {
+        let causes = Cause::ALL.into_iter().zip(ns);
+        let numbers = causes.map(|(cause, ns)| {
+            let mut labels = of.clone();
+            labels.push(("cause", cause.name().to_string()));
+            (labels, *ns as f64 * NS)
+        });
+        numbers.collect()
     }
 
     fn seats(&self, state: &Value) -> Vec<(Labels, f64)> {

@@ -2,6 +2,7 @@
 
 use super::number;
 use crate::table;
+use crate::waits::{Waits, percent};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use tidegate_server::user_of;
@@ -23,6 +24,9 @@ pub const COUNTS: [&str; 5] = [
     "charged_ns",
 ];
 
+/// The counts of an application, and what it waited for.
+type Sums = ([u64; 5], Waits);
+
 /// Puts the names that are known beside the hashes.
 pub fn name(states: &mut [Value], names: &BTreeMap<String, String>) {
     let lists = states.iter_mut().map(|state| state.get_mut("applications"));
@@ -38,7 +42,7 @@ pub fn name(states: &mut [Value], names: &BTreeMap<String, String>) {
 /// What each application did, that with the most device time first; nothing if there is none.
 pub fn lay_out(states: &[Value]) -> String {
     // Two users can have applications of one name.
-    let mut sums: BTreeMap<(&str, Option<u64>), [u64; 5]> = BTreeMap::new();
+    let mut sums: BTreeMap<(&str, Option<u64>), Sums> = BTreeMap::new();
     let lists = states
         .iter()
         .filter_map(|state| state["applications"].as_array());
@@ -51,7 +55,8 @@ pub fn lay_out(states: &[Value]) -> String {
         let Some(name) = name else {
             continue;
         };
-        let sum = sums.entry((name, application["uid"].as_u64())).or_default();
+        let (sum, waits) = sums.entry((name, application["uid"].as_u64())).or_default();
+        waits.add(&Waits::of(application));
         for (sum, key) in sum.iter_mut().zip(COUNTS) {
             *sum = sum.saturating_add(number(&application[key]));
         }
@@ -60,7 +65,7 @@ pub fn lay_out(states: &[Value]) -> String {
     if sums.is_empty() {
         return String::new();
     }
-    sums.sort_by_key(|(_, [.., charged_ns])| u64::MAX - charged_ns);
+    sums.sort_by_key(|(_, ([.., charged_ns], _))| u64::MAX - charged_ns);
     let mut users: BTreeMap<u64, String> = BTreeMap::new();
     let mut user = |uid: u64| {
         let name = || {
@@ -69,18 +74,22 @@ pub fn lay_out(states: &[Value]) -> String {
         };
         users.entry(uid).or_insert_with(name).clone()
     };
-    let rows = sums.iter().take(SHOWN_MAX).map(|((name, uid), sum)| {
-        let [reads, read, writes, written, charged_ns] = *sum;
-        vec![
-            name.to_string(),
-            uid.map_or("-".to_string(), &mut user),
-            reads.to_string(),
-            table::bytes(read),
-            writes.to_string(),
-            table::bytes(written),
-            table::time(charged_ns),
-        ]
-    });
+    let rows = sums
+        .iter()
+        .take(SHOWN_MAX)
+        .map(|((name, uid), (sum, waits))| {
+            let [reads, read, writes, written, charged_ns] = *sum;
+            vec![
+                name.to_string(),
+                uid.map_or("-".to_string(), &mut user),
+                reads.to_string(),
+                table::bytes(read),
+                writes.to_string(),
+                table::bytes(written),
+                table::time(charged_ns),
+                most_waited_for(waits),
+            ]
+        });
     let rows: Vec<_> = rows.collect();
     let heading = [
         "application",
@@ -90,6 +99,7 @@ pub fn lay_out(states: &[Value]) -> String {
         "writes",
         "written",
         "device time",
+        "waits for",
     ];
     let mut text = format!("\n{}", table::lay_out(&heading, &rows));
     text.push_str(&missing(states));
@@ -98,6 +108,14 @@ pub fn lay_out(states: &[Value]) -> String {
         text.push_str(&format!("and {more} more; --json shows all\n"));
     }
     text
+}
+
+/// The cause of most of what an application has waited, and how much of the wait it is.
+fn most_waited_for(waits: &Waits) -> String {
+    match waits.most() {
+        Some((cause, ns)) => format!("{} {} %", cause.name(), percent(ns, waits.lost_ns())),
+        None => "-".to_string(),
+    }
 }
 
 /// Says whose counts are not in the sums.
@@ -124,6 +142,7 @@ mod tests {
             json!({
                 "app": app, "uid": 4_000_000_007u32, "read_requests": 1, "read_bytes": bytes,
                 "write_requests": 2, "write_bytes": 0, "charged_ns": bytes * 1000,
+                "waits": { "ns": { "device": bytes * 3, "checks": bytes, "service": 99 } },
             })
         };
         let mut states = vec![
@@ -138,9 +157,9 @@ mod tests {
         assert_eq!(
             lay_out(&states),
             "\n\
-             application        user  reads  read  writes  written  device time\n\
-             climate      4000000007      2    11       4        0         11us\n\
-             0b           4000000007      1     7       2        0        7.0us\n\
+             application        user  reads  read  writes  written  device time    waits for\n\
+             climate      4000000007      2    11       4        0         11us  device 75 %\n\
+             0b           4000000007      1     7       2        0        7.0us  device 75 %\n\
              without what they did at forwarders that do not answer: 1\n"
         );
         assert_eq!(lay_out(&[json!({ "applications": [] })]), "");
