@@ -72,8 +72,8 @@
 //!
 //! If sessions and applications do not all fit one message, the status leaves out those with the
 //! least device time. Of many applications only those that have lost most have `waits`. It shows
-//! the seats that the forwarder holds or waits for. Only trusted peers see ids, because a peer with an
-//! id and the right user could resume the session; others see zeros. Of others' sessions and
+//! the seats that the forwarder holds or waits for. Only trusted peers see ids, because a peer with
+//! an id and the right user could resume the session; others see zeros. Of others' sessions and
 //! applications a peer that is not trusted sees sums only:
 //!
 //! ```text

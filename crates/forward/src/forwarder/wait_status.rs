@@ -12,8 +12,8 @@
 //!
 //! Causes without time are left out of applications, and so are neighbours beyond the busiest few:
 //! what they caused is in the sums. Only applications have neighbours. Who sees only his own sees
-//! of neighbours that are other users' sums only. Of many applications, those that have lost most have
-//! waits.
+//! of neighbours that are other users' sums only. Of many applications, those that have lost most
+//! have waits.
 
 use super::Forwarder;
 use super::accounts::Moved;
