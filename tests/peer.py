@@ -68,7 +68,7 @@ class Peer(Session):
             self.socket = noise.Channel(self.socket, secret, least)
 
     def send_hello(self, joins=0, asks=0):
-        hello = struct.pack("<BQQBBQIBIII", self.version, self.client, self.incarnation, joins, asks, 1, self.payload_max, 2,
+        hello = struct.pack("<BQQBBBQIBIII", self.version, self.client, self.incarnation, joins, asks, 0, 1, self.payload_max, 2,
                             self.payload_max, *self.wants) + blob(self.name)
         # Before version 5 a proof followed.
         self.send(HELLO, hello + (blob(b"") if self.version < 5 else b""))

@@ -8,7 +8,7 @@ import struct
 import zlib
 
 HEADER = struct.Struct("<4sBBHQHHIIIQQQI")
-VERSION = 6
+VERSION = 7
 HELLO, BYE, PING, STATUS, CREATE, GETATTR, READ, WRITE = 1, 2, 3, 4, 17, 32, 80, 81
 HINTS = bytes(88)
 FLAG_REPLY, FLAG_ROW, FLAG_HINTS = 1, 4, 16
@@ -49,7 +49,7 @@ class Session:
     def send_hello(self):
         name = b"session.py"
         parallel = 2
-        hello = struct.pack("<BQQBBQIBIIII", VERSION, self.client, 1, 0, 0, 1, self.payload_max, parallel, self.payload_max,
+        hello = struct.pack("<BQQBBBQIBIIII", VERSION, self.client, 1, 0, 0, 0, 1, self.payload_max, parallel, self.payload_max,
                             0, 0, len(name))
         self.send(HELLO, hello + name)
 

@@ -14,13 +14,15 @@
 //! forwarder does not hold the seat, the core asks the others in the order of their numbers. If it
 //! holds the seat, but took it since the client's last request, the core first reclaims its open
 //! files and locks there (`recovery`). If it does not know the file's handle, the core first sends
-//! the file's path (`resolve`). The core also sends requests again whose connection broke.
+//! the file's path (`resolve`). The core also sends requests again whose connection broke. What
+//! forwarders have lent it, it answers itself (`loans`).
 
 mod calls;
 mod errno;
 mod fsync;
 mod gates;
 mod hints;
+mod loans;
 mod locks;
 mod membership;
 mod names;
@@ -47,6 +49,7 @@ use calls::Active;
 use fsync::Untold;
 use gates::Gate;
 use hints::{Applications, Charges, Clocks};
+use loans::Loans;
 use locks::{LockKey, Locks};
 use membership::Membership;
 use names::Names;
@@ -118,6 +121,7 @@ pub struct Core {
     locks: Locks,
     gates: BTreeMap<LockKey, Gate>,
     names: Names,
+    loans: Loans,
     unstable: Unstable,
     untold: Untold,
     clocks: Clocks,
@@ -195,6 +199,7 @@ impl Core {
             locks: Locks::default(),
             gates: BTreeMap::new(),
             names: Names::new(options.names_max),
+            loans: Loans::default(),
             unstable: Unstable::default(),
             untold: Untold::default(),
             clocks: Clocks::new(count),
@@ -351,6 +356,7 @@ impl Core {
             self.done(id, Err(errno));
         }
         self.calls.clear();
+        self.loans = Loans::default();
         self.requests.clear();
         self.wakes.clear();
         self.discovering.1 = None;

@@ -76,6 +76,11 @@ pub struct Options {
     /// Whether blocks of one operation on the same seat are sent in one request; otherwise each
     /// stripe block is a request of its own. Default true.
     pub merge_blocks: bool,
+    /// Whether forwarders may lend the client names and attributes, which it then need not ask for
+    /// each time. While a client does not answer, as when its process is stopped, others may have
+    /// to wait for what it was lent, `outside_ms` of the forwarders' configuration at most. Default
+    /// true.
+    pub loans: bool,
     /// Largest number of file names that the client remembers, for forwarders that do not know a
     /// handle. Default 262144.
     pub names_max: usize,
@@ -138,6 +143,7 @@ impl Default for Options {
             shared_memory_bytes: 64 << 20,
             coalesce_bytes: 0,
             merge_blocks: true,
+            loans: true,
             names_max: 1 << 18,
             name,
             application,

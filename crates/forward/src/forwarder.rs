@@ -6,7 +6,8 @@
 //! writes and operations on a whole file (fsync, truncate, fallocate) then pass the scheduler
 //! ([`data_requests`]). Other operations on the back end do not ([`operation_jobs`]). The host's
 //! storage executes both as jobs. The rest the forwarder answers from its own tables
-//! ([`open_files`], [`seat_locks`]). [`seat_gate`] makes every reply.
+//! ([`open_files`], [`seat_locks`]). [`seat_gate`] makes every reply. What replies lend to clients
+//! [`loans`] keeps.
 
 mod accounts;
 mod admission;
@@ -17,6 +18,7 @@ mod device_time;
 mod effective_shares;
 pub(crate) mod holdings;
 mod ill;
+mod loans;
 mod name_queues;
 mod open_files;
 mod operation_jobs;
@@ -53,6 +55,7 @@ use counters::Counters;
 use data_requests::SerialTransfers;
 use effective_shares::EffectiveShares;
 use ill::BackEnd;
+use loans::Loans;
 use name_queues::NameQueues;
 use open_files::OpenFiles;
 use parked::Parked;
@@ -86,6 +89,7 @@ pub struct Forwarder {
     names: NameQueues,
     opens: OpenFiles,
     locks: Locks<Key>,
+    loans: Loans,
     scheduler: Scheduler,
     /// Requests that the scheduler takes before it rejects more.
     queued_max: u32,
@@ -182,6 +186,10 @@ impl Forwarder {
             names: NameQueues::default(),
             opens: OpenFiles::default(),
             locks: Locks::new(),
+            loans: Loans::new(match config.layout.seats {
+                1 => config.loan_ns,
+                _ => 0,
+            }),
             scheduler: Scheduler::new(&options)?,
             queued_max: options.queued_max,
             scheduler_wakes: None,
@@ -279,6 +287,7 @@ impl Forwarder {
     pub fn poll(&mut self, now: Time) -> Option<Output> {
         self.pass(now);
         self.expire();
+        self.settle_loans();
         if self.outputs.is_empty() {
             self.dispatch();
         }
@@ -356,6 +365,7 @@ impl Forwarder {
             self.expire_seat(seat);
         }
         self.expire_back_end();
+        self.expire_loans();
         let alive = self.clients.values().filter(|client| !client.ended);
         if let Some(oldest) = alive.map(|client| client.seen).min() {
             // Often enough that a gap between two calls tells a pause of this process.

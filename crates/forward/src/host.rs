@@ -57,6 +57,8 @@ pub struct Config {
     pub joined_max: u32,
     /// How long a client's opens and locks outlive its last connection, ns.
     pub lease_ns: u64,
+    /// How long names and attributes are lent, ns, by a forwarder of one seat; 0: not at all.
+    pub loan_ns: u64,
     /// How long a seat that changed hands waits for clients to reclaim their locks, ns.
     pub grace_ns: u64,
     /// User id that the forwarder runs as.
@@ -250,9 +252,8 @@ pub enum Input {
         /// The new rules, or an errno for the client and the reason for the log.
         rules: Result<Rules, (Errno, Box<str>)>,
     },
-    /// A connection has ended. The forwarder frees the slots of requests that it admitted there and
-    /// has not received ([`Output::Free`]). For the slots of replies that the host is sending, the
-    /// host still reports [`Input::Sent`].
+    /// A connection has ended. The forwarder frees the slots of requests that it admitted and has
+    /// not received. For those of replies on their way the host still reports [`Input::Sent`].
     Closed {
         /// Which.
         conn: ConnId,

@@ -13,6 +13,7 @@ mod hostile;
 mod isolation;
 mod joined;
 mod limits_tests;
+mod loans;
 mod lock_tests;
 mod loss_tests;
 mod name_tests;
@@ -85,6 +86,7 @@ impl World {
             connections: 1,
             joined_max: 0,
             lease_ns: 30 * SECOND,
+            loan_ns: 0,
             grace_ns: 10 * SECOND,
             uid: 0,
             acts_for_callers: true,
@@ -357,6 +359,7 @@ pub(super) fn hello(client: u64, incarnation: u64) -> Hello {
         incarnation,
         joins: false,
         asks: false,
+        borrows: true,
         wall_ns: 0,
         payload_max: 1 << 20,
         pipeline: Pipeline::default(),

@@ -1,8 +1,8 @@
 //! The file system: answers the kernel's requests with calls on the forwarders.
 //!
-//! The mount caches nothing: names and attributes are valid for no time, and reads and writes of
-//! regular files pass by the page cache. It keeps only what the kernel refers to: nodes, open files
-//! and the holders of locks.
+//! To the kernel, names and attributes are valid for no time, and reads and writes of regular files
+//! pass by the page cache. What forwarders have lent the client answers. The mount keeps only what
+//! the kernel refers to: nodes, open files and the holders of locks.
 
 mod application;
 mod call;

@@ -262,6 +262,8 @@ fn connected(state: &State, forwarders: String, device: u64) -> Option<Arc<Clien
             let here = fuse_mounts().into_iter().find(|it| it.device == device);
             *told = here?.point;
         }
+        // The kernel asks the mount for names, and programs that are stopped give nothing back.
+        options.loans = false;
         options.embedded = EmbeddedOptions {
             thread_begins: Some(state::stay_inside),
             place: Some(state::place),

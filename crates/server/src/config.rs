@@ -123,6 +123,14 @@ impl Config {
         Ok(config)
     }
 
+    /// How long clients are lent names and attributes, ms: a lease outlasts what its client was
+    /// lent, and what is told again in a time of grace need not wait longer than that.
+    pub fn loan_ms(&self) -> u32 {
+        let grace = (self.grace_ms > 0).then_some(self.grace_ms / 2);
+        let loan = self.outside_ms.min(self.lease_ms / 2);
+        loan.min(grace.unwrap_or(u32::MAX))
+    }
+
     /// How files are spread over the forwarders; the same at all of them.
     pub fn layout(&self) -> Layout {
         Layout {

@@ -479,6 +479,7 @@ fn forward_config(
         connections: config.reactors as u16,
         joined_max: joined_max as u32,
         lease_ns: u64::from(config.lease_ms) * MS,
+        loan_ns: u64::from(config.loan_ms()) * MS,
         grace_ns: u64::from(config.grace_ms) * MS,
         uid: rustix::process::geteuid().as_raw(),
         acts_for_callers: files.acts_for_callers(),

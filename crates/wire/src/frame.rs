@@ -5,7 +5,7 @@
 //! | 0..4 | magic `TGW1` |
 //! | 4 | version of the frame, [`VERSION`] |
 //! | 5 | op (request) or the request's op (reply) |
-//! | 6..8 | flags: reply 1, replay 2, reply slot 4, caller 8, hints 16, shared 32; others are 0 |
+//! | 6..8 | flags: reply 1, replay 2, slot 4, caller 8, hints 16, shared 32, lent 64 and 128 |
 //! | 8..16 | id; 0 for a reply that answers no request ([`NOTICE`]) |
 //! | 16..18 | seat |
 //! | 18..20 | reply slot index |
@@ -48,10 +48,11 @@ pub const HEADER_LEN: usize = 64;
 /// Largest length of header and body together, in bytes.
 pub const HEAD_MAX: usize = HEADER_LEN + BODY_MAX;
 /// The id of a reply that answers no request. With it a forwarder tells clients that it has given
-/// up the reply's seat.
+/// up the reply's seat ([`Op::ReclaimDone`](crate::Op::ReclaimDone)), or that it recalls what it
+/// has lent them ([`Op::GiveBack`](crate::Op::GiveBack)).
 pub const NOTICE: u64 = 0;
 /// The version of the frame that this code speaks.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 
 const MAGIC: [u8; 4] = *b"TGW1";
 
@@ -61,7 +62,9 @@ const FLAG_REPLY_SLOT: u16 = 4;
 const FLAG_CALLER: u16 = 8;
 const FLAG_HINTS: u16 = 16;
 const FLAG_SHARED: u16 = 32;
-const FLAGS: u16 = 63;
+const FLAG_LENT_ASKED: u16 = 64;
+const FLAG_LENT_FOUND: u16 = 128;
+const FLAGS: u16 = 255;
 
 /// A header that [`decode_header`] has checked: magic, version, flags, lengths and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +141,12 @@ pub fn decode_header(bytes: &[u8; HEADER_LEN], payload_max: u32) -> Result<Heade
     }
     let flags = header.u16_at(6);
     let reply = flags & FLAG_REPLY != 0;
-    if flags & !FLAGS != 0 || (reply && flags & !FLAG_SHARED != FLAG_REPLY) {
+    let lent = FLAG_LENT_ASKED | FLAG_LENT_FOUND;
+    let of_other_kind = match reply {
+        true => flags & !(FLAG_REPLY | FLAG_SHARED | lent),
+        false => flags & lent,
+    };
+    if flags & !FLAGS != 0 || of_other_kind != 0 {
         return Err(FrameError::Flags(flags));
     }
     header.reply = reply;

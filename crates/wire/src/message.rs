@@ -145,6 +145,21 @@ pub struct Reply {
     pub result: Result<Outcome, Status>,
     /// Bytes of payload that follow the body (read).
     pub payload_len: u32,
+    /// What of the answer stays true for a while.
+    pub lent: Lent,
+}
+
+/// What a forwarder lends with a reply: for [`HelloReply::loan_ms`] from when the client sent the
+/// request, what the reply says stays true, unless the forwarder recalls it before, the client
+/// changes it itself, or the session ends. Of a directory it lends the attributes and names, of
+/// other files the attributes, but for the time of the last access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// What the reply says of the first file of the request, also that a name is not there.
+    pub asked: bool,
+    /// What the reply says of the file in its [`Outcome::Attr`], where the request named it by a
+    /// directory.
+    pub found: bool,
 }
 
 /// Why a forwarder did not serve a request.
@@ -302,6 +317,9 @@ pub struct Hello {
     /// Whether the client only asks who the forwarder is, and which others it knows. The forwarder
     /// then opens no session, and closes the connection after its reply.
     pub asks: bool,
+    /// Whether the client takes what forwarders lend ([`Lent`]), and gives it back when they recall
+    /// it.
+    pub borrows: bool,
     /// Client's wall clock when this was sent, ns since 1970.
     pub wall_ns: u64,
     /// Largest payload that the client wants to send or receive in one frame, bytes.
@@ -342,6 +360,8 @@ pub struct HelloReply {
     pub fresh: bool,
     /// How long the client's locks and opens outlive its connection, ms.
     pub lease_ms: u32,
+    /// How long what a reply lends stays true, ms; 0 if the forwarder lends nothing.
+    pub loan_ms: u32,
     /// Forwarder's wall clock, ns since 1970.
     pub wall_ns: u64,
     /// Identity of the place where acknowledged bytes lie until they are synced. The place is a

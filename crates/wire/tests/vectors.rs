@@ -33,6 +33,7 @@ fn reply(result: Result<Outcome, Status>) -> Reply {
         charged_ns: 250_000,
         result,
         payload_len: 0,
+        lent: Default::default(),
     }
 }
 
@@ -88,6 +89,7 @@ fn hello() -> Hello {
         incarnation: 1,
         joins: false,
         asks: true,
+        borrows: false,
         wall_ns: 1_700_000_000_000_000_000,
         payload_max: 1 << 20,
         pipeline: Pipeline::new(Pipelining::Parallel, 512 << 10),
@@ -169,6 +171,7 @@ fn shares() -> Vec<(&'static str, Request)> {
             }),
         ),
         ("drain", request(Op::Drain { undo: true })),
+        ("give-back", request(Op::GiveBack { handle: FILE })),
         (
             "set-shares",
             request(Op::SetShares {
@@ -265,6 +268,7 @@ fn hello_reply() -> HelloReply {
         reply_slots: 64,
         fresh: true,
         lease_ms: 30_000,
+        loan_ms: 0,
         wall_ns: 1_700_000_000_000_000_000,
         host: 21,
         boot: 22,
@@ -319,6 +323,25 @@ fn replies() -> Vec<(&'static str, u8, Reply)> {
             Reply {
                 payload_len: 4196,
                 ..reply(Ok(data))
+            },
+        ),
+        (
+            "recall-notice",
+            12,
+            Reply {
+                id: frame::NOTICE,
+                ..reply(Ok(Outcome::Recalled(Some(FILE))))
+            },
+        ),
+        (
+            "lent-reply",
+            16,
+            Reply {
+                lent: Lent {
+                    asked: true,
+                    found: true,
+                },
+                ..reply(Ok(Outcome::Attr(attr())))
             },
         ),
         ("errno-reply", op("create"), reply(Err(Status::Errno(17)))),

@@ -9,8 +9,9 @@ use tidegate_client::core::{
 };
 use tidegate_client::wire::frame::{HEADER_LEN, decode_header, decode_reply, encode_reply};
 use tidegate_client::wire::{
-    Attr, Entry, ExportId, Extent, Handle, HelloReply, Lens, Listed, Lock, LockFamily, LockKind,
-    Op, OpKind, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply, Request, Statfs, Status,
+    Attr, Entry, ExportId, Extent, Handle, HelloReply, Lens, Lent, Listed, Lock, LockFamily,
+    LockKind, Op, OpKind, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply, Request, Statfs,
+    Status,
 };
 use tidegate_client::{Answer, Payload};
 
@@ -70,6 +71,7 @@ impl World {
             forwarders,
             export: draw.one_in(4).then_some(ExportId(1)),
             asks,
+            borrows: true,
             payload_max: draw.of(&[4096, 8192, 1 << 20]),
             connections: 1 + draw.u16() % 4,
             pipeline: Pipeline::new(mode, draw.of(&[4096, 1 << 16])),
@@ -343,6 +345,10 @@ pub(crate) fn reply_to(
         charged_ns: draw.of(&[0, 7, u64::MAX]),
         result,
         payload_len: len.min(1 << 21) as u32,
+        lent: Lent {
+            asked: draw.yes(),
+            found: draw.yes(),
+        },
     };
     Some((code_of(&request.op, &reply)?, reply))
 }
@@ -363,6 +369,7 @@ pub(crate) fn answer(draw: &mut Draw<'_>, op: &Op, handles: &[Handle]) -> Result
         charged_ns: 0,
         payload_len: outcome.payload_len() as u32,
         result: Ok(outcome),
+        lent: Default::default(),
     };
     let outcome = arrived(op, &reply).ok_or(Errno::IO)?.result;
     let mut data = Data::default();
@@ -406,6 +413,7 @@ fn outcome(
         Kind::Hello => Outcome::Hello(Box::new(hello(draw, handles))),
         Kind::Attr => Outcome::Attr(attr(draw, handles)),
         Kind::Removed => Outcome::Removed(draw.yes().then(|| draw.of(handles))),
+        Kind::Recalled => Outcome::Recalled(draw.yes().then(|| draw.of(handles))),
         Kind::Text => Outcome::Text(draw.some_bytes().into()),
         Kind::Entries => {
             let entries = (0..draw.u8() % 4).map(|_| Entry {
@@ -494,6 +502,7 @@ fn hello(draw: &mut Draw<'_>, handles: &[Handle]) -> HelloReply {
         reply_slots: draw.of(&[1, 2, 64, u16::MAX]),
         fresh: draw.yes(),
         lease_ms: draw.of(&[1, 3000, u32::MAX]),
+        loan_ms: draw.of(&[0, 10, 1000, u32::MAX]),
         wall_ns: draw.of(&[0, WALL, u64::MAX]),
         host: draw.u8().into(),
         boot: draw.u8().into(),

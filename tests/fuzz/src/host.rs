@@ -68,6 +68,7 @@ impl Host {
             connections: 1,
             joined_max: 4,
             lease_ns: 30 * SECOND,
+            loan_ns: SECOND,
             grace_ns: 10 * SECOND,
             uid: 0,
             acts_for_callers: true,

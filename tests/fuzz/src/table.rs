@@ -177,6 +177,7 @@ fn greet(host: &mut Host, client: u64, incarnation: u64) -> Option<ConnId> {
         incarnation,
         joins: false,
         asks: false,
+        borrows: true,
         wall_ns: 0,
         payload_max: 1 << 16,
         pipeline: Pipeline::default(),

@@ -273,6 +273,7 @@ impl World {
             incarnation: asker.incarnation,
             joins: false,
             asks: false,
+            borrows: true,
             wall_ns: 0,
             payload_max: 1 << 16,
             pipeline: Pipeline::default(),

@@ -58,6 +58,7 @@ impl World {
             forwarders: 1,
             export: None,
             asks: false,
+            borrows: false,
             payload_max: 1 << 20,
             connections: 1,
             pipeline: Pipeline::default(),
@@ -238,6 +239,7 @@ impl World {
             charged_ns: 1000,
             result: Ok(outcome),
             payload_len,
+            lent: Default::default(),
         };
         self.replied(reply, None);
     }
@@ -305,6 +307,7 @@ fn config(policy: &str) -> Config {
         connections: 1,
         joined_max: 0,
         lease_ns: 30_000_000_000,
+        loan_ns: 0,
         grace_ns: 5_000_000_000,
         uid: 0,
         acts_for_callers: true,

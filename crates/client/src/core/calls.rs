@@ -89,6 +89,9 @@ impl Core {
         let (Some(layout), Some(root)) = (self.layout, self.root) else {
             return;
         };
+        if self.answer_from_loans(id, &call) {
+            return;
+        }
         let nothing = Extents::from(Extent { offset: 0, len: 0 });
         match &mut call.op {
             Op::Read { handle, extents } | Op::Write { handle, extents } => {
@@ -322,6 +325,12 @@ impl Core {
             }
         };
         self.end_call(id, active.deadline_ns, result);
+    }
+
+    /// Ends a call that needed no request.
+    pub(super) fn end_answered(&mut self, id: CallId, deadline_ns: Option<u64>, result: Settled) {
+        let answered = result.map(|(outcome, _)| answer(outcome));
+        self.end_call(id, deadline_ns, answered);
     }
 
     fn end_call(&mut self, id: CallId, deadline_ns: Option<u64>, result: Result<Answer, Errno>) {

@@ -26,6 +26,7 @@ impl Errno {
     pub const LOOP: Errno = Errno(Linux::LOOP.raw_os_error());
     pub const MSGSIZE: Errno = Errno(Linux::MSGSIZE.raw_os_error());
     pub const NAMETOOLONG: Errno = Errno(Linux::NAMETOOLONG.raw_os_error());
+    pub const NODATA: Errno = Errno(Linux::NODATA.raw_os_error());
     pub const NOENT: Errno = Errno(Linux::NOENT.raw_os_error());
     pub const NOSPC: Errno = Errno(Linux::NOSPC.raw_os_error());
     pub const NOTCONN: Errno = Errno(Linux::NOTCONN.raw_os_error());

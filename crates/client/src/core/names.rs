@@ -99,6 +99,11 @@ impl Names {
         self.evict();
     }
 
+    /// The file that the client last saw under a name.
+    pub(super) fn file_of(&self, parent: Handle, name: &[u8]) -> Option<Handle> {
+        self.by_name.get(&(parent, Arc::from(name))).copied()
+    }
+
     /// Records that the name is gone. A file's last name stays recorded as the place where the file
     /// was.
     pub(super) fn removed(&mut self, parent: Handle, name: &[u8]) {

@@ -68,6 +68,8 @@ impl Core {
         if known.as_ref().is_some_and(same) {
             return;
         }
+        // What a former holder has lent its successor does not know.
+        self.loans.clear();
         self.abort_recovery(seat);
         let known = &mut self.seats[usize::from(seat)];
         known.found(forwarder);

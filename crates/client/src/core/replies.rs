@@ -8,7 +8,7 @@ use super::{Core, Ending, Opened};
 use crate::core::Errno;
 use crate::payload::Payload;
 use crate::wire::frame::NOTICE;
-use crate::wire::{Attr, Handle, LockKind, Op, Outcome, RenameMode, Reply, Status};
+use crate::wire::{Attr, Handle, Lent, LockKind, Op, Outcome, RenameMode, Reply, Status};
 
 /// The result of a request: outcome and payload, or an errno.
 pub(super) type Settled = Result<(Outcome, Payload), Errno>;
@@ -36,11 +36,15 @@ impl Core {
         }
     }
 
-    /// Handles a notice that a forwarder has given a seat away. The core starts the recovery at the
-    /// next holder now, since perhaps no call comes before its grace time is over.
+    /// Handles a notice: a forwarder recalls what it has lent, or it has given a seat away. Then
+    /// the core starts the recovery at the next holder now, since perhaps no call comes before its
+    /// grace time is over.
     fn noticed(&mut self, forwarder: usize, notice: &Reply) {
         let away = notice.result == Err(Status::NotMySeat) && self.ending.is_none();
         let known = usize::from(notice.seat) < self.seats.len();
+        if let Ok(Outcome::Recalled(Some(handle))) = notice.result {
+            return self.recalled(forwarder, handle);
+        }
         if away && known && self.serves(notice.seat, forwarder) {
             self.leave(notice.seat, forwarder, None);
         }
@@ -80,6 +84,15 @@ impl Core {
                 known.generation = reply.generation;
             }
         }
+        let tells_attributes = matches!(reply.result, Ok(Outcome::Attr(_)));
+        if reply.lent != Lent::default() || tells_attributes {
+            let result = match &reply.result {
+                Ok(outcome) => Ok(outcome.clone()),
+                Err(Status::Errno(errno)) => Err(Errno(i32::from(*errno))),
+                Err(_) => Err(Errno::PROTO),
+            };
+            self.lent(forwarder, id, &result, reply.lent);
+        }
         match reply.result {
             Ok(outcome) => self.settled(forwarder, id, Ok((outcome, payload))),
             Err(Status::Errno(errno)) => {
@@ -118,6 +131,7 @@ impl Core {
         let Some(pending) = self.remove(id) else {
             return;
         };
+        self.victim(&result);
         self.learn(forwarder, &pending, &result);
         let done = result.as_ref().map(|_| ()).map_err(|errno| *errno);
         match pending.purpose {
@@ -186,7 +200,7 @@ impl Core {
         }
     }
 
-    fn learn_names(&mut self, op: &Op, outcome: &Outcome) {
+    pub(super) fn learn_names(&mut self, op: &Op, outcome: &Outcome) {
         match (op, outcome) {
             (Op::Lookup { parent, name }, Outcome::Attr(attr))
             | (Op::Create { parent, name, .. }, Outcome::Attr(attr))

@@ -152,6 +152,10 @@ pub(super) struct Pending {
     pub(super) resolving_left: u8,
     /// The error of a file that cannot be resolved.
     pub(super) unreachable: Option<Errno>,
+    /// When it was sent last, in ns.
+    pub(super) sent_at: u64,
+    /// The files that it changes, as far as the client knows.
+    pub(super) changes: Vec<Handle>,
 }
 
 impl Pending {
@@ -175,6 +179,8 @@ impl Pending {
             resolved_on: (0, 0),
             resolving_left: 0,
             unreachable: None,
+            sent_at: 0,
+            changes: Vec::new(),
         }
     }
 
@@ -245,8 +251,9 @@ impl Core {
     }
 
     /// Adds a request without routing it.
-    pub(super) fn insert(&mut self, pending: Pending) -> Id {
+    pub(super) fn insert(&mut self, mut pending: Pending) -> Id {
         let id = self.next_id();
+        self.begin_change(&mut pending);
         self.requests.insert(id, Box::new(pending));
         id
     }
@@ -337,6 +344,7 @@ impl Core {
         let request = pending.request(id, generation, self.epoch);
         let payload = pending.payload.clone();
         pending.sent = true;
+        pending.sent_at = self.now;
         pending.place = Place::Sent(forwarder);
         session.sent.insert(id);
         session.last_sent = self.now;
@@ -375,6 +383,7 @@ impl Core {
     /// Removes a request from wherever it waits, and frees its reply slot for the next.
     pub(super) fn remove(&mut self, id: Id) -> Option<Box<Pending>> {
         let pending = self.requests.remove(&id)?;
+        self.end_change(&pending);
         match pending.place {
             // The session's credit comes back with the reply.
             Place::Nowhere | Place::Chunk | Place::Sent(_) | Place::Resolving => {}

@@ -41,6 +41,8 @@ pub(super) struct Session {
     credits: usize,
     pipelining: Pipelining,
     lease_third: u64,
+    /// How long what the forwarder lends stays true, ns.
+    loan_ns: u64,
     pub(super) last_sent: u64,
     /// Requests that wait to be sent, in the order of their ids.
     pub(super) queue: Ids,
@@ -68,6 +70,11 @@ impl Session {
     /// Number of the connection.
     pub(super) fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    /// How long what the forwarder lends stays true, ns; 0: it lends nothing.
+    pub(super) fn loan_ns(&self) -> u64 {
+        self.loan_ns
     }
 
     /// Whether a request may be sent now.
@@ -106,6 +113,7 @@ impl Core {
     }
 
     pub(super) fn disconnect(&mut self, forwarder: usize) {
+        self.loans.clear();
         let session = &mut self.sessions[forwarder];
         if session.stage != Stage::Down {
             session.stage = Stage::Down;
@@ -180,6 +188,7 @@ impl Core {
             incarnation: self.sessions[forwarder].incarnation,
             joins,
             asks: self.options.asks,
+            borrows: self.options.borrows,
             wall_ns: self.wall,
             payload_max: self.options.payload_max,
             pipeline: self.options.pipeline,
@@ -305,6 +314,7 @@ impl Core {
         session.connections = granted.connections.min(self.options.connections);
         session.pipelining = granted.pipeline.mode;
         session.lease_third = (u64::from(granted.lease_ms) * MS).max(LEASE_MIN) / 3;
+        session.loan_ns = u64::from(granted.loan_ms) * MS;
         session.last_sent = self.now;
         session.identity = Some((granted.host, granted.boot));
         let ping_at = self.now + session.lease_third;
@@ -410,6 +420,7 @@ impl Core {
     /// Handles a connection that has ended or could not be made.
     pub(super) fn connection_lost(&mut self, forwarder: usize) {
         self.sessions[forwarder].stage = Stage::Down;
+        self.loans.clear();
         match self.options.asks && self.ending.is_none() {
             true => self.member_lost(forwarder, None),
             false => self.lost(forwarder),

@@ -4,6 +4,7 @@ mod applications;
 mod calls;
 mod data;
 mod fsync;
+mod loans;
 mod locks;
 mod recovery;
 mod seats;
@@ -13,8 +14,8 @@ use super::*;
 use crate::core::{Answer, Errno};
 use crate::payload::Payload;
 use crate::wire::{
-    Caller, Extent, Extents, HelloReply, Lens, Lock, LockFamily, LockKind, Op, Outcome, Pipeline,
-    Pipelining, Reply, Request, Status,
+    Caller, Extent, Extents, HelloReply, Lens, Lent, Lock, LockFamily, LockKind, Op, Outcome,
+    Pipeline, Pipelining, Reply, Request, Status,
 };
 use bytes::Bytes;
 
@@ -53,6 +54,7 @@ struct Grant {
     connections: u16,
     stripe: u64,
     lease_ms: u32,
+    loan_ms: u32,
 }
 
 const GRANT: Grant = Grant {
@@ -65,6 +67,7 @@ const GRANT: Grant = Grant {
     connections: 1,
     stripe: 4096,
     lease_ms: 3000,
+    loan_ms: 0,
 };
 
 /// A core and everything it has put out, sorted.
@@ -107,6 +110,7 @@ impl Rig {
             forwarders,
             export: None,
             asks: false,
+            borrows: true,
             payload_max: 8192,
             connections: 3,
             pipeline,
@@ -223,6 +227,7 @@ impl Rig {
             reply_slots: grant.reply_slots,
             fresh: grant.fresh,
             lease_ms: grant.lease_ms,
+            loan_ms: grant.loan_ms,
             wall_ns: WALL + self.now + grant.ahead_ns,
             host: grant.identity.0,
             boot: grant.identity.1,
@@ -307,6 +312,16 @@ impl Rig {
         result: Result<Outcome, Status>,
         payload: Bytes,
     ) {
+        self.reply_lending(sent, (generation, Lent::default()), result, payload);
+    }
+
+    fn reply_lending(
+        &mut self,
+        sent: &Sent,
+        (generation, lent): (u64, Lent),
+        result: Result<Outcome, Status>,
+        payload: Bytes,
+    ) {
         let reply = Reply {
             id: sent.request.id,
             seat: sent.request.seat,
@@ -315,6 +330,7 @@ impl Rig {
             charged_ns: 0,
             result,
             payload_len: payload.len() as u32,
+            lent,
         };
         self.input(Input::Received {
             forwarder: sent.forwarder,

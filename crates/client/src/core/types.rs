@@ -29,6 +29,8 @@ pub struct CoreOptions {
     /// The core only asks all forwarders who they are ([`Core::members`](super::Core::members)),
     /// and opens no session.
     pub asks: bool,
+    /// Whether forwarders may lend the client names and attributes.
+    pub borrows: bool,
     /// Largest payload of one frame that the client wants, in bytes: 4096 to
     /// [`PAYLOAD_LIMIT`](crate::wire::PAYLOAD_LIMIT).
     pub payload_max: u32,

@@ -29,7 +29,8 @@ pub(crate) struct Shared {
     /// Signalled when a session is granted or all are refused.
     sessions: Condvar,
     pub(crate) waker: Arc<Waker>,
-    start: Instant,
+    /// When the client began, on the clock of [`boot_ns`].
+    start_ns: u64,
     /// Set before the core ends.
     closed: AtomicBool,
     /// Set before that, where it ends because forwarders take this client no longer.
@@ -116,6 +117,13 @@ pub(crate) struct Work {
     wake: bool,
 }
 
+/// A clock that goes on while the node is suspended, in ns: what forwarders have lent for a while
+/// is void afterwards.
+fn boot_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// The wall clock, in ns since 1970.
 pub(super) fn wall_ns() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -164,7 +172,7 @@ impl Shared {
             state: Mutex::new(state),
             sessions: Condvar::new(),
             waker: Arc::new(waker),
-            start: Instant::now(),
+            start_ns: boot_ns(),
             closed: AtomicBool::new(false),
             barred: AtomicBool::new(false),
         }
@@ -172,12 +180,13 @@ impl Shared {
 
     /// The time on the core's clock, in ns.
     pub(crate) fn now_ns(&self) -> u64 {
-        self.ns_at(Instant::now())
+        boot_ns().saturating_sub(self.start_ns)
     }
 
     /// The time `at` on the core's clock, in ns.
     pub(crate) fn ns_at(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.start).as_nanos() as u64
+        let ahead = at.saturating_duration_since(Instant::now());
+        self.now_ns().saturating_add(ahead.as_nanos() as u64)
     }
 
     /// Locks the state for a call; EIO once the client has ended, even by a panic, EKEYEXPIRED once

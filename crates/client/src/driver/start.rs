@@ -379,6 +379,7 @@ fn core_options(options: &Options) -> Result<CoreOptions, ConnectError> {
         forwarders: options.forwarders.len(),
         export: options.export,
         asks: false,
+        borrows: options.loans,
         payload_max: options.payload_max_allowed(),
         connections: options.connections_allowed(),
         pipeline: options.pipeline(),

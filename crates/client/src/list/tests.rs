@@ -19,6 +19,7 @@ fn reply(index: u16, seats: u16) -> HelloReply {
         reply_slots: 1,
         fresh: true,
         lease_ms: 1,
+        loan_ms: 0,
         wall_ns: 1,
         host: 1,
         boot: 1,

@@ -492,6 +492,7 @@ fn reply_to(id: u64, result: Result<Outcome, Status>, payload_len: u32) -> Reply
         charged_ns: 1,
         result,
         payload_len,
+        lent: Default::default(),
     }
 }
 
@@ -508,6 +509,7 @@ fn grant(state: &State) -> HelloReply {
         reply_slots: 16,
         fresh: state.connections <= 1,
         lease_ms: 60_000,
+        loan_ms: 0,
         wall_ns: 1,
         host: 1,
         boot: 1,

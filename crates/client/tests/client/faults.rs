@@ -355,6 +355,7 @@ fn who_has_another_secret_cannot_pose_as_a_forwarder() {
             charged_ns: 0,
             result: Ok(tidegate_client::wire::Outcome::Done),
             payload_len: 0,
+            lent: Default::default(),
         };
         let mut frame = Vec::new();
         tidegate_client::wire::frame::encode_reply(3, &pong, &mut frame);

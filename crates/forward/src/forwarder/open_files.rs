@@ -25,8 +25,10 @@ pub(super) struct OpenFiles {
 
 #[derive(Default)]
 struct OpenFile {
-    /// For each open the client, and the client's number of the open.
-    opens: BTreeSet<(u64, u64)>,
+    /// For each open the client, and the client's number of the open; whether it may write.
+    opens: BTreeMap<(u64, u64), bool>,
+    /// How many of them may write.
+    writers: usize,
     /// Opens that the host is executing.
     opening: u32,
     /// Whether the back end knows that the file is open here.
@@ -49,6 +51,12 @@ impl OpenFiles {
         of_file
             .as_mut()
             .is_some_and(|of_file| of_file.next().is_some())
+    }
+
+    /// Whether somebody has the file open for writing.
+    pub(super) fn is_written(&self, handle: Handle) -> bool {
+        let file = self.files.get(&handle);
+        file.is_some_and(|file| file.writers > 0)
     }
 
     fn note(&mut self, client: u64, handle: Handle, open: u64) {
@@ -115,7 +123,10 @@ impl Forwarder {
             .get(&client)
             .is_some_and(|client| !client.ended);
         if result.is_ok() && lives {
-            if file.opens.insert((client, open)) {
+            let before = file.opens.insert((client, open), write);
+            file.writers += usize::from(write);
+            file.writers -= usize::from(before == Some(true));
+            if before.is_none() {
                 self.opens.note(client, handle, open);
                 self.seats.entry(seat).hold(client, true);
             }
@@ -142,7 +153,11 @@ impl Forwarder {
         let Some(file) = self.opens.files.get_mut(&handle) else {
             return;
         };
-        if file.opens.remove(&(client, open)) {
+        if let Some(wrote) = file.opens.remove(&(client, open)) {
+            file.writers -= usize::from(wrote);
+            if wrote {
+                self.loans.has_changed(handle);
+            }
             self.opens.forget(client, handle, open);
             let seat = self.config.layout.seat_of_file(handle);
             self.seats.entry(seat).hold(client, false);

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};
 use tidegate_wire::frame::{self, NOTICE};
 use tidegate_wire::{
-    Caller, EXTENTS_MAX, Extent, Extents, Handle, Hints, Layout, NAME_MAX, Named, Op, OpKind,
+    Caller, EXTENTS_MAX, Extent, Extents, Handle, Hints, Layout, NAME_MAX, Name, Named, Op, OpKind,
     Pipelining, ReplySlot, Request, Status,
 };
 
@@ -62,7 +62,7 @@ impl Forwarder {
             }
         };
         let credits = self.config.credits;
-        if state.outstanding.len() >= credits as usize {
+        if state.outstanding.len() >= credits as usize && !request.op.needs_no_credit() {
             let reason = format!("more than {credits} unanswered requests");
             return self.refuse_request(conn, slot, reason);
         }
@@ -314,6 +314,19 @@ pub(super) struct Pending {
     pub(super) charged_ns: u64,
     /// What it waits for.
     pub(super) wait: Wait,
+    /// The file that it writes, of which nothing is lent meanwhile, if its client has opened it.
+    pub(super) writes: Option<Handle>,
+    /// What it looks at, if its answer can be lent.
+    pub(super) look: Option<Look>,
+}
+
+/// What a request looks at whose answer can be lent.
+pub(super) struct Look {
+    /// When the host began, on the loans' clock.
+    pub(super) mark: u64,
+    pub(super) file: Handle,
+    /// The name that it looks up, if the file is a directory in which it does.
+    pub(super) name: Option<Name>,
 }
 
 impl Pending {
@@ -356,6 +369,8 @@ impl Pending {
             chunk_runs: false,
             charged_ns: 0,
             wait,
+            writes: None,
+            look: None,
         }
     }
 

@@ -421,6 +421,7 @@ impl Forwarder {
                 ReplyKind::Appended => reply_table::doubt(table, number),
                 ReplyKind::Written => reply_table::clear(table, number),
                 ReplyKind::Done | ReplyKind::Attr | ReplyKind::Removed => {}
+                ReplyKind::Recalled => {}
                 ReplyKind::Hello | ReplyKind::Text | ReplyKind::Entries | ReplyKind::Data => {}
                 ReplyKind::Offset | ReplyKind::Statfs | ReplyKind::Lock => {}
             }
@@ -473,8 +474,8 @@ impl Forwarder {
         }
     }
 
-    /// Executes a request that has passed all checks.
-    pub(super) fn begin(&mut self, key: Key) {
+    /// Executes a request that waits for nobody's loan.
+    pub(super) fn begin_unlent(&mut self, key: Key) {
         match self.requests[key].dispatch {
             Dispatch::Data(_) => self.begin_data(key),
             Dispatch::WholeFile => self.begin_whole(key),
@@ -493,6 +494,7 @@ impl Forwarder {
             .requests
             .remove(key)
             .expect("a request is answered once");
+        self.end_change(key, &pending);
         if pending.kind == OpKind::Fsync {
             result = self.synced(&pending, result);
         }
@@ -514,6 +516,7 @@ impl Forwarder {
         let (conn, ended) = (client.replies_on(pending.conn), client.ended);
         let payload_len = result.as_ref().map_or(0, Outcome::payload_len);
         let payload_len = u32::try_from(payload_len).unwrap_or(u32::MAX);
+        let lent = self.lend(&pending, &result);
         let seat = &self.seats[pending.seat];
         let ours = seat.has_lock() && seat.state != State::Lost;
         let held = ours && !matches!(result, Err(Status::NotMySeat));
@@ -525,6 +528,7 @@ impl Forwarder {
             charged_ns: pending.charged_ns,
             result,
             payload_len,
+            lent,
         };
         self.count_answer(&pending, &reply);
         if self.config.record {

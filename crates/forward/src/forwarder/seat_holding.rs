@@ -12,7 +12,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
-use tidegate_wire::{Op, Outcome, Reply, Status, frame};
+use tidegate_wire::{Lent, Op, Outcome, Reply, Status, frame};
 
 /// Blocks whose reply slots are given back together: clients that come and go all the time use the
 /// same reply slots again.
@@ -185,6 +185,7 @@ impl Forwarder {
         if !reclaiming {
             self.outputs.push_back(Output::Reclaimed { seat: number });
         }
+        self.inherit_loans(number);
         self.resolve(number, reply_slots);
     }
 
@@ -314,6 +315,7 @@ impl Forwarder {
                 charged_ns: 0,
                 result: Err(Status::NotMySeat),
                 payload_len: 0,
+                lent: Lent::default(),
             };
             let op = frame::op_code(&Op::ReclaimDone);
             let slot = None;

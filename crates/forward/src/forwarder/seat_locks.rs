@@ -133,7 +133,10 @@ impl Forwarder {
         if pending.serial_chunk && self.serial_transfers.cancel(pending) {
             return true;
         }
-        pending.dispatch == Dispatch::Local && self.locks.cancel(key)
+        if pending.dispatch == Dispatch::Local {
+            return self.locks.cancel(key);
+        }
+        self.stop_waiting_for_loans(key)
     }
 
     /// Cancels a request that waits for a lock. The cancelling request is answered in any case.

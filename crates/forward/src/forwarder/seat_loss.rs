@@ -15,7 +15,7 @@ use crate::host::{Job, Output};
 use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
-use tidegate_wire::{Outcome, Reply, Status};
+use tidegate_wire::{Lent, Outcome, Reply, Status};
 
 /// Until when the forwarder may serve its seats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +107,7 @@ impl Forwarder {
         self.seats.lose(number);
         self.turn_away(number);
         self.turn_locks_away(number);
+        self.lose_loans();
         for key in self.requests.numbers() {
             let pending = &self.requests[key];
             if pending.seat == number && pending.active {
@@ -139,6 +140,7 @@ impl Forwarder {
             charged_ns: 0,
             result: Err(Status::NotMySeat),
             payload_len: 0,
+            lent: Lent::default(),
         };
         if let Some(conn) = client.replies_on(pending.conn) {
             self.outputs.push_back(Output::Send {

@@ -19,8 +19,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use tidegate_sched::Time;
 use tidegate_wire::{
-    Caller, Grant, Hello, HelloReply, Op, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply,
-    Request, Status, frame,
+    Caller, Grant, Hello, HelloReply, Lent, Op, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining,
+    Reply, Request, Status, frame,
 };
 
 /// The least payload that a session may agree on.
@@ -52,6 +52,8 @@ pub(super) struct Client {
     pub(super) name: Box<[u8]>,
     /// What it may do, from when it made the session's first connection.
     pub(super) standing: Standing,
+    /// Whether it takes what is lent.
+    pub(super) borrows: bool,
     /// How its transfers move.
     pub(super) pipelining: Pipelining,
     /// When its last request arrived.
@@ -88,6 +90,7 @@ impl Client {
             conn: None,
             joined: Vec::new(),
             incarnation: 0,
+            borrows: false,
             name: Box::default(),
             standing,
             pipelining: Pipelining::default(),
@@ -226,6 +229,7 @@ impl Forwarder {
             self.close(older, "the client has opened a newer connection");
         }
         let new = || Client::new(hello.client, standing.clone());
+        self.take_all_back(hello.client);
         let client = self.clients.entry(hello.client).or_insert_with(new);
         client.conn = Some(conn);
         client.incarnation = hello.incarnation;
@@ -238,6 +242,7 @@ impl Forwarder {
             client.rights.forget_asked();
             client.reached = Reached::default();
         }
+        client.borrows = hello.borrows;
         client.seen = self.now;
         client.ended = false;
         let payload_max = hello.payload_max.clamp(PAYLOAD_MIN, PAYLOAD_LIMIT);
@@ -339,6 +344,7 @@ impl Forwarder {
             reply_slots: REPLY_SLOTS as u16,
             fresh,
             lease_ms: (self.config.lease_ns / 1_000_000).min(u64::from(u32::MAX)) as u32,
+            loan_ms: u32::try_from(self.loans.period_ns() / 1_000_000).unwrap_or(u32::MAX),
             wall_ns: self
                 .now
                 .0
@@ -369,6 +375,7 @@ impl Forwarder {
             charged_ns: 0,
             result,
             payload_len: 0,
+            lent: Lent::default(),
         };
         let op = frame::op_code(&request.op);
         self.outputs.push_back(Output::Send {
@@ -394,6 +401,11 @@ impl Forwarder {
             Op::Drain { undo } => {
                 let undo = *undo;
                 self.set_aside(key, !undo);
+            }
+            Op::GiveBack { handle } => {
+                let (client, handle) = (self.requests[key].client, *handle);
+                self.answer(key, Ok(Outcome::Recalled(None)));
+                self.given_back(client, handle);
             }
             Op::Application { .. } => self.introduced(key),
             // The host answers these where it can reach memory.
@@ -441,6 +453,7 @@ impl Forwarder {
         self.end_waiting(client);
         self.drop_client_locks(client);
         self.drop_client_opens(client);
+        self.take_all_back(client);
         if let Some(state) = self.clients.get_mut(&client) {
             state.ended = true;
             state.rights = Rights::default();

@@ -33,6 +33,9 @@
 //!                 "queued": 0, "queued_peak": 9, "held": 0, "running": 1, "batches": 80,
 //!                 "arrived": 100, "finished": 99, "cancelled": 0, "rejected": 0},
 //!   "pool": {"bytes": 4096, "bytes_peak": 1048576, "bytes_max": 67108864},
+//!   "loans": {"held": 12, "lent": 400, "recalled": 9, "given_back": 8,      names and attributes
+//!                "paused": 1},      that clients rely on; files that are lent to nobody for a
+//!                                   while, because several clients change them in turns
 //!   "requests": {"answered": 200, "errors": 3,       with an errno, but for those that are
 //!                "absent": 40,                       look-ups of names and attributes not there
 //!                "replays": 0, "read": 50, "write": 49},
@@ -351,6 +354,14 @@ impl Forwarder {
     }
 
     fn write_counters(&self, out: &mut String) -> core::fmt::Result {
+        let (held, paused) = self.loans.counted();
+        let loans = &self.loans.counts;
+        write!(
+            out,
+            ",\"loans\":{{\"held\":{held},\"lent\":{},\"recalled\":{},\
+             \"given_back\":{},\"paused\":{paused}}}",
+            loans.lent, loans.recalled, loans.given_back
+        )?;
         let counters = &self.counters;
         let [read, write] = counters.total.requests;
         write!(

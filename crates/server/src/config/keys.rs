@@ -173,6 +173,12 @@ keys! {
         /// it grants new ones; less when all have
         grace_ms: u32 = or(20_000).range(0, DAY_MS).unit("ms");
 
+        /// How late clients may see what is changed in the directory beside the forwarders, which
+        /// lend them names and attributes for so long ([semantics.md](semantics.md#loans)). Changes
+        /// by clients are seen at once. 0: nothing is lent. It takes effect with `seats = 1` only,
+        /// and is at most half of `lease_ms` and, unless that is 0, of `grace_ms`
+        outside_ms: u32 = or(1000).range(0, 10_000).unit("ms").flag("--outside-ms MS", BOTH);
+
         /// How long a connection may stop amid a message or not read its replies before it is
         /// closed
         stall_ms: u32 = or(30_000).range(100, DAY_MS).unit("ms");

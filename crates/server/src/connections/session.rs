@@ -19,7 +19,7 @@ use tidegate_net::{Beside, Confirmation, FrameReader, Greeting, SiteId, Step, St
 use tidegate_sched::Time;
 use tidegate_wire::frame::{FrameError, decode_request_shared, op_code};
 use tidegate_wire::frame::{encode_reply, encode_reply_shared};
-use tidegate_wire::{Grant, Op, Outcome, Reply, Request, Status};
+use tidegate_wire::{Grant, Lent, Op, Outcome, Reply, Request, Status};
 use tracing::info;
 
 /// How many bytes one connection may bring in one pass before the others have their turn.
@@ -480,6 +480,7 @@ impl Session {
             charged_ns: 0,
             result,
             payload_len: 0,
+            lent: Lent::default(),
         };
         self.outbox
             .push(|into| encode_reply(op, &reply, into), None);
@@ -520,6 +521,7 @@ impl Session {
                 let again = Reply {
                     result: Err(Status::TryLater),
                     payload_len: 0,
+                    lent: Lent::default(),
                     ..*reply
                 };
                 self.outbox

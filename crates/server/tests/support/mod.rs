@@ -264,6 +264,7 @@ impl Peer {
             incarnation: self.incarnation,
             joins: false,
             asks: false,
+            borrows: false,
             wall_ns: 1,
             payload_max: 1 << 20,
             pipeline: Default::default(),

@@ -45,6 +45,7 @@ impl Client {
             forwarders,
             export: None,
             asks: false,
+            borrows: false,
             payload_max: 1 << 20,
             connections: 1,
             // Each way of moving transfers is tried, in chunks shorter than the largest payload.

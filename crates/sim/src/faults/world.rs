@@ -188,6 +188,7 @@ impl World {
             connections: 1,
             joined_max: 0,
             lease_ns: 30_000 * MS,
+            loan_ns: 0,
             grace_ns: 5_000 * MS,
             uid: 0,
             acts_for_callers: true,

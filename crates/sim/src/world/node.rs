@@ -115,6 +115,7 @@ impl Node {
             forwarders,
             export: None,
             asks: false,
+            borrows: false,
             payload_max,
             connections: 1,
             // A request has what the scenario's largest payload allows, as in the papers.

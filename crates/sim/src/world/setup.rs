@@ -331,6 +331,7 @@ impl Setup {
             connections: 1,
             joined_max: 0,
             lease_ns: 30_000_000_000,
+            loan_ns: 0,
             grace_ns: 20_000_000_000,
             uid: 0,
             acts_for_callers: true,

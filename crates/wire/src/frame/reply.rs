@@ -1,9 +1,12 @@
 //! Encodes and decodes replies.
 
-use super::{FLAG_REPLY, FLAG_SHARED, Fields, FrameError, Header, Reader, Writer, begin, seal};
+use super::{
+    FLAG_LENT_ASKED, FLAG_LENT_FOUND, FLAG_REPLY, FLAG_SHARED, Fields, FrameError, Header, Reader,
+    Writer, begin, seal,
+};
 use crate::message::{
-    ADDRESS_MAX, ADDRESSES_MAX, Attr, BODY_MAX, EXTENTS_MAX, Entry, ExportId, HelloReply, Lens,
-    Listed, OpKind, Outcome, PAYLOAD_LIMIT, Reply, ReplyKind, Statfs, Status,
+    ADDRESS_MAX, ADDRESSES_MAX, Attr, BODY_MAX, EXTENTS_MAX, Entry, ExportId, Handle, HelloReply,
+    Lens, Lent, Listed, OpKind, Outcome, PAYLOAD_LIMIT, Reply, ReplyKind, Statfs, Status,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -42,9 +45,11 @@ fn encode(op: u8, reply: &Reply, flags: u16, out: &mut Vec<u8>) {
         }
         Err(status) => status_code(*status),
     };
+    let asked = [0, FLAG_LENT_ASKED][usize::from(reply.lent.asked)];
+    let found = [0, FLAG_LENT_FOUND][usize::from(reply.lent.found)];
     let fields = Fields {
         op,
-        flags,
+        flags: flags | asked | found,
         id: reply.id,
         seat: reply.seat,
         reply_slot_index: 0,
@@ -88,6 +93,10 @@ pub fn decode_reply(header: &Header, body: &[u8]) -> Result<Reply, FrameError> {
         charged_ns: header.u64_at(32),
         result,
         payload_len: header.payload_len,
+        lent: Lent {
+            asked: header.flag(FLAG_LENT_ASKED),
+            found: header.flag(FLAG_LENT_FOUND),
+        },
     })
 }
 
@@ -130,6 +139,10 @@ fn encode_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
             out.u8(u8::from(handle.is_some()));
             handle.iter().for_each(|handle| out.handle(*handle));
         }
+        Outcome::Recalled(handle) => {
+            out.u8(u8::from(handle.is_some()));
+            handle.iter().for_each(|handle| out.handle(*handle));
+        }
         Outcome::Text(text) => out.blob(text),
         Outcome::Entries(entries) => encode_entries(entries, out),
         Outcome::Data { lens } => {
@@ -155,10 +168,8 @@ fn decode_outcome(kind: ReplyKind, body: &mut Reader<'_>) -> Result<Outcome, Fra
         ReplyKind::Done => Outcome::Done,
         ReplyKind::Hello => Outcome::Hello(Box::new(decode_hello(body)?)),
         ReplyKind::Attr => Outcome::Attr(decode_attr(body)?),
-        ReplyKind::Removed => Outcome::Removed(match body.bool()? {
-            true => Some(body.handle()?),
-            false => None,
-        }),
+        ReplyKind::Removed => Outcome::Removed(decode_file(body)?),
+        ReplyKind::Recalled => Outcome::Recalled(decode_file(body)?),
         ReplyKind::Text => Outcome::Text(body.blob(TEXT_MAX, "a text")?),
         ReplyKind::Entries => Outcome::Entries(decode_entries(body)?),
         ReplyKind::Data => Outcome::Data {
@@ -178,6 +189,13 @@ fn decode_outcome(kind: ReplyKind, body: &mut Reader<'_>) -> Result<Outcome, Fra
     })
 }
 
+fn decode_file(body: &mut Reader<'_>) -> Result<Option<Handle>, FrameError> {
+    Ok(match body.bool()? {
+        true => Some(body.handle()?),
+        false => None,
+    })
+}
+
 fn encode_hello(hello: &HelloReply, out: &mut Vec<u8>) {
     out.u8(hello.version);
     out.u16(hello.forwarder);
@@ -190,6 +208,7 @@ fn encode_hello(hello: &HelloReply, out: &mut Vec<u8>) {
     out.u16(hello.reply_slots);
     out.u8(u8::from(hello.fresh));
     out.u32(hello.lease_ms);
+    out.u32(hello.loan_ms);
     out.u64(hello.wall_ns);
     out.u64(hello.host);
     out.u64(hello.boot);
@@ -224,6 +243,7 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<HelloReply, FrameError> {
         reply_slots: body.u16()?,
         fresh: body.bool()?,
         lease_ms: body.u32()?,
+        loan_ms: body.u32()?,
         wall_ns: body.u64()?,
         host: body.u64()?,
         boot: body.u64()?,

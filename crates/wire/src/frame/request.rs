@@ -256,6 +256,7 @@ arguments! {
     ShareMemory { bytes: u64 }
     RegisterMemory { bytes: u64, address: u64, key: u64 }
     Drain { undo: bool }
+    GiveBack { handle: handle }
     ResolvePath { handle: handle, path: path }
 
     Lookup { parent: handle, name: name }
@@ -324,6 +325,7 @@ fn encode_hello(hello: &Hello, out: &mut Vec<u8>) {
     out.u64(hello.incarnation);
     out.u8(u8::from(hello.joins));
     out.u8(u8::from(hello.asks));
+    out.u8(u8::from(hello.borrows));
     out.u64(hello.wall_ns);
     out.u32(hello.payload_max);
     out.pipeline(hello.pipeline);
@@ -339,6 +341,7 @@ fn decode_hello(body: &mut Reader<'_>) -> Result<Hello, FrameError> {
         incarnation: body.u64()?,
         joins: body.bool()?,
         asks: body.bool()?,
+        borrows: body.bool()?,
         wall_ns: body.u64()?,
         payload_max: body.u32()?,
         pipeline: body.pipeline()?,

@@ -198,6 +198,7 @@ fn an_unknown_operation_can_be_answered() {
         charged_ns: 0,
         result: Err(Status::Errno(38)),
         payload_len: 0,
+        lent: Default::default(),
     };
     let message = Message::Reply(250, reply, false);
     assert_eq!(Message::decode(&message.encode()), Ok(message));

@@ -47,6 +47,13 @@ pub enum Op {
         /// others as before.
         undo: bool,
     },
+    /// Gives back what a forwarder has lent of a file and recalls ([`Lent`](super::Lent)). A notice
+    /// with this operation is the recall. It needs no credit, since others wait for it, and the
+    /// forwarder answers it at once.
+    GiveBack {
+        /// The file.
+        handle: Handle,
+    },
     /// Describes the application whose id later data requests of this session carry. Its user is
     /// the request's caller, or else the user of the session.
     Application {

@@ -13,6 +13,7 @@ pub enum ReplyKind {
     Hello,
     Attr,
     Removed,
+    Recalled,
     Text,
     Entries,
     Data,
@@ -201,6 +202,7 @@ operations! {
         ShareMemory      9  Done     Any    reads   [] [];
         RegisterMemory  10  Done     Any    reads   [] [];
         Drain           11  Done     Any    reads   [] [];
+        GiveBack        12  Recalled Any    reads   [] [];
     }
     /// Operations that make a file known to a forwarder.
     Path(path_ops) {
@@ -268,6 +270,12 @@ impl Op {
     /// names a reply slot.
     pub fn mutates(&self) -> bool {
         self.kind().spec().changes
+    }
+
+    /// Whether a client may send it whatever else is unanswered: others wait for what it gives
+    /// back, and the forwarder answers it at once.
+    pub fn needs_no_credit(&self) -> bool {
+        matches!(self, Op::GiveBack { .. })
     }
 
     /// Whether the operation moves payload. Its request then carries hints, and the scheduler

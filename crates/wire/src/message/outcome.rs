@@ -16,6 +16,9 @@ pub enum Outcome {
     /// Unlink, rmdir, rename: the file that lost its name, for a rename the one that the target
     /// name led to; None if there was none.
     Removed(Option<Handle>),
+    /// In a notice: the file of which the forwarder recalls what it has lent. None in the reply to
+    /// what a client gives back.
+    Recalled(Option<Handle>),
     /// Readlink, getxattr, listxattr, status.
     Text(Box<[u8]>),
     /// Readdir; empty at the end of the directory.
@@ -53,6 +56,7 @@ impl Outcome {
             Outcome::Hello(_) => ReplyKind::Hello,
             Outcome::Attr(_) => ReplyKind::Attr,
             Outcome::Removed(_) => ReplyKind::Removed,
+            Outcome::Recalled(_) => ReplyKind::Recalled,
             Outcome::Text(_) => ReplyKind::Text,
             Outcome::Entries(_) => ReplyKind::Entries,
             Outcome::Data { .. } => ReplyKind::Data,

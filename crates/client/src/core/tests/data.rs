@@ -164,6 +164,7 @@ fn other_forwarders_charges_and_epochs_are_passed_on() {
             charged_ns: 900,
             result: Err(Status::Errno(5)),
             payload_len: 0,
+            lent: Default::default(),
         },
         payload: Payload::new(),
     });
@@ -206,6 +207,7 @@ fn what_one_user_was_charged_is_no_other_users() {
             charged_ns: 900,
             result: Err(Status::Errno(5)),
             payload_len: 0,
+            lent: Default::default(),
         },
         payload: Payload::new(),
     });

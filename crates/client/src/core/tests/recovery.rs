@@ -283,6 +283,7 @@ fn a_seat_that_was_given_away_is_told_though_nobody_calls() {
         charged_ns: 0,
         result: Err(Status::NotMySeat),
         payload_len: 0,
+        lent: Default::default(),
     };
     for (forwarder, seat) in [(1, 0), (0, 1), (0, 9)] {
         let reply = Reply {

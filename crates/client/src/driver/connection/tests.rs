@@ -128,6 +128,7 @@ fn reply(id: u64, outcome: Outcome, payload_len: u32) -> Reply {
         charged_ns: 3,
         result,
         payload_len,
+        lent: Default::default(),
     }
 }
 

@@ -152,6 +152,7 @@ impl Random {
             incarnation: self.next(),
             joins: self.yes(),
             asks: self.yes(),
+            borrows: self.yes(),
             wall_ns: self.next(),
             payload_max: 4096 + self.below(1 << 20) as u32,
             pipeline: self.pipeline(),
@@ -189,6 +190,7 @@ impl Random {
             reply_slots: 1 + self.below(1000) as u16,
             fresh: self.yes(),
             lease_ms: 1 + self.u16() as u32,
+            loan_ms: 0,
             wall_ns: self.next(),
             host: self.next(),
             boot: self.next(),
@@ -372,12 +374,15 @@ impl Random {
     }
 
     fn session_op(&mut self) -> Op {
-        match self.below(11) {
+        match self.below(12) {
             0 => Op::Hello(self.hello()),
             1 => Op::Bye,
             2 => Op::Ping,
             3 => Op::Status,
             10 => Op::Drain { undo: self.yes() },
+            11 => Op::GiveBack {
+                handle: self.handle(),
+            },
             4 => {
                 let (keep, text) = self.kept();
                 Op::SetPolicy { text, keep }
@@ -497,6 +502,7 @@ impl Random {
             ReplyKind::Hello => Outcome::Hello(Box::new(self.hello_reply())),
             ReplyKind::Attr => Outcome::Attr(self.attr()),
             ReplyKind::Removed => Outcome::Removed(self.some(Random::handle)),
+            ReplyKind::Recalled => Outcome::Recalled(self.some(Random::handle)),
             ReplyKind::Text => Outcome::Text(self.bytes(3000)),
             ReplyKind::Entries => Outcome::Entries(self.entries()),
             ReplyKind::Data => Outcome::Data {
@@ -545,6 +551,10 @@ impl Random {
             charged_ns: self.next(),
             result,
             payload_len,
+            lent: Lent {
+                asked: self.yes(),
+                found: self.yes(),
+            },
         }
     }
 }

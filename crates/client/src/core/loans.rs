@@ -1,0 +1,375 @@
+//! What forwarders have lent to the client: names and attributes that stay true for a while, so
+//! that the core answers calls itself.
+//!
+//! A reply says what it lends ([`Lent`]). The core may use it until the loan's time is over,
+//! counted from when it sent the request, and no longer than the session lasts. It throws away what
+//! it has of a file when the forwarder recalls it, and when it changes the file itself. While a
+//! change of its own is under way the forwarder answers what concerns the file.
+//!
+//! Each answer counts for the users who got it: another one may have fewer rights.
+
+use super::Core;
+use super::replies::Settled;
+use super::requests::{Pending, Purpose, Target};
+use crate::core::Errno;
+use crate::payload::Payload;
+use crate::wire::{Attr, Caller, FileUse, Handle, Lent, Name, Named, Op, Outcome};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Answers that a client keeps.
+const ANSWERS_MAX: usize = 65_536;
+/// Longest text that a client keeps, bytes.
+const TEXT_MAX: usize = 512;
+/// Users for whom an answer counts; further ones ask the forwarder.
+const CALLERS_MAX: usize = 8;
+/// Callers that are told apart without a copy of each.
+const KNOWN_MAX: usize = 64;
+
+/// See the head of the file.
+#[derive(Default)]
+pub(super) struct Loans {
+    answers: BTreeMap<Place, Answer>,
+    /// When each answer ends at the earliest, the first one first.
+    ends: VecDeque<(u64, Place)>,
+    /// The callers of late.
+    callers: VecDeque<Arc<Caller>>,
+    /// How many requests that change it are under way, of each file.
+    changing: BTreeMap<Handle, u32>,
+}
+
+/// A file, and what of it an answer is about.
+type Place = (Handle, Part);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Attr,
+    /// What a name in the directory leads to.
+    Name(Name),
+    /// Of a symbolic link.
+    Target,
+    Xattr(Name),
+    Xattrs,
+}
+
+#[derive(PartialEq)]
+enum Value {
+    Attr(Attr),
+    /// None: the name leads to nothing.
+    LeadsTo(Option<Handle>),
+    /// None: there is no such attribute.
+    Text(Option<Box<[u8]>>),
+}
+
+struct Answer {
+    value: Value,
+    /// Until when it counts for anybody, ns.
+    until: u64,
+    /// The time of its entry in `ends`; others are of answers that were thrown away.
+    queued: u64,
+    /// For whom it counts, and until when.
+    callers: Vec<(Option<Arc<Caller>>, u64)>,
+}
+
+/// When a request was made, until when its answer counts, and for whom.
+struct Terms<'a> {
+    now: u64,
+    until: u64,
+    caller: Option<&'a Caller>,
+}
+
+impl Loans {
+    /// The answer to an operation, if the client was lent it; the error is that of a name or an
+    /// extended attribute that is not there.
+    pub(super) fn answer(
+        &self,
+        op: &Op,
+        now: u64,
+        caller: Option<&Caller>,
+    ) -> Option<Result<Outcome, Errno>> {
+        let found = match self.get(place_of(op)?, now, caller)? {
+            Value::LeadsTo(Some(handle)) => self.get((*handle, Part::Attr), now, caller)?,
+            value => value,
+        };
+        Some(match found {
+            Value::Attr(attr) => Ok(Outcome::Attr(*attr)),
+            Value::LeadsTo(_) => Err(Errno::NOENT),
+            Value::Text(Some(text)) => Ok(Outcome::Text(text.clone())),
+            Value::Text(None) => Err(Errno::NODATA),
+        })
+    }
+
+    fn get(&self, place: Place, now: u64, caller: Option<&Caller>) -> Option<&Value> {
+        if self.answers.is_empty() || self.changing.contains_key(&place.0) {
+            return None;
+        }
+        let answer = self.answers.get(&place)?;
+        let mut callers = answer.callers.iter();
+        let counts = callers.any(|(it, until)| now < *until && it.as_deref() == caller);
+        counts.then_some(&answer.value)
+    }
+
+    /// Keeps what a reply lends.
+    fn keep(&mut self, op: &Op, result: &Result<Outcome, Errno>, lent: Lent, terms: &Terms<'_>) {
+        self.forget_ended(terms.now);
+        let Some(place) = place_of(op) else {
+            return;
+        };
+        let value = match (&place.1, result) {
+            (Part::Name(_), Ok(Outcome::Attr(attr))) => {
+                if lent.found {
+                    self.put((attr.handle, Part::Attr), Value::Attr(*attr), terms);
+                }
+                Value::LeadsTo(Some(attr.handle))
+            }
+            (Part::Name(_), Err(Errno::NOENT)) => Value::LeadsTo(None),
+            (Part::Attr, Ok(Outcome::Attr(attr))) if attr.handle == place.0 => Value::Attr(*attr),
+            (Part::Target | Part::Xattr(_) | Part::Xattrs, Ok(Outcome::Text(text))) => {
+                if text.len() > TEXT_MAX {
+                    return;
+                }
+                Value::Text(Some(text.clone()))
+            }
+            (Part::Xattr(_), Err(Errno::NODATA)) => Value::Text(None),
+            _ => return,
+        };
+        if lent.asked {
+            self.put(place, value, terms);
+        }
+    }
+
+    /// Puts a new answer in the place of an older one. The users of that can have the new one for
+    /// the rest of their time, if it says the same: another one may be for the new user alone.
+    fn put(&mut self, place: Place, value: Value, terms: &Terms<'_>) {
+        let (now, until) = (terms.now, terms.until);
+        let busy = self.changing.contains_key(&place.0);
+        if busy || until <= now || self.answers.len() >= ANSWERS_MAX {
+            return;
+        }
+        let old = self.answers.remove(&place);
+        let queued = old.as_ref().map(|old| old.queued);
+        let queued = queued.unwrap_or_else(|| {
+            self.ends.push_back((until, place.clone()));
+            until
+        });
+        let old = old.filter(|old| old.value == value);
+        let mut callers = old.map_or_else(Vec::new, |old| old.callers);
+        callers.retain(|(it, until)| now < *until && it.as_deref() != terms.caller);
+        if callers.len() >= CALLERS_MAX {
+            callers.remove(0);
+        }
+        callers.push((self.known(terms.caller), until));
+        let answer = Answer {
+            value,
+            until,
+            queued,
+            callers,
+        };
+        self.answers.insert(place, answer);
+    }
+
+    /// The caller, in memory that answers share: a caller can have a thousand groups.
+    fn known(&mut self, caller: Option<&Caller>) -> Option<Arc<Caller>> {
+        let caller = caller?;
+        if let Some(known) = self.callers.iter().find(|known| known.as_ref() == caller) {
+            return Some(Arc::clone(known));
+        }
+        if self.callers.len() >= KNOWN_MAX {
+            self.callers.pop_front();
+        }
+        self.callers.push_back(Arc::new(caller.clone()));
+        self.callers.back().cloned()
+    }
+
+    /// A reply that lends no attributes says what they are: others that are kept are old.
+    fn compare(&mut self, attr: &Attr) {
+        let place = (attr.handle, Part::Attr);
+        let kept = self.answers.get(&place);
+        if kept.is_some_and(|kept| kept.value != Value::Attr(*attr)) {
+            self.answers.remove(&place);
+        }
+    }
+
+    /// Forgets what ended.
+    fn forget_ended(&mut self, now: u64) {
+        while self.ends.front().is_some_and(|(end, _)| *end <= now)
+            && let Some((end, place)) = self.ends.pop_front()
+        {
+            let answer = self.answers.get_mut(&place);
+            let Some(answer) = answer.filter(|answer| answer.queued == end) else {
+                continue;
+            };
+            if answer.until <= now {
+                self.answers.remove(&place);
+                continue;
+            }
+            answer.queued = answer.until;
+            self.ends.push_back((answer.until, place));
+        }
+    }
+
+    /// Throws away what the client has of a file.
+    pub(super) fn drop_file(&mut self, handle: Handle) {
+        let all = (handle, Part::Attr)..=(handle, Part::Xattrs);
+        let places: Vec<Place> = self
+            .answers
+            .range(all)
+            .map(|(place, _)| place.clone())
+            .collect();
+        for place in places {
+            self.answers.remove(&place);
+        }
+    }
+
+    /// Throws away everything, because the session has ended.
+    pub(super) fn clear(&mut self) {
+        self.answers.clear();
+        self.ends.clear();
+    }
+
+    /// A request that changes these files begins, or it has ended.
+    fn count_change(&mut self, files: &[Handle], begins: bool) {
+        for file in files {
+            let count = self.changing.entry(*file).or_default();
+            match begins {
+                true => *count += 1,
+                false => *count -= 1,
+            }
+            if *count == 0 {
+                self.changing.remove(file);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Notes a new request that changes something: what it concerns is not answered from loans
+    /// until it has ended.
+    pub(super) fn begin_change(&mut self, pending: &mut Pending) {
+        let changes = match &pending.op {
+            // Nothing is lent of a file that is open for writing; else the forwarder recalls it.
+            Op::Write { .. } => false,
+            Op::Open { write, .. } => *write,
+            op => op.mutates(),
+        };
+        if !changes {
+            return;
+        }
+        let [one, other] = changed_names(&pending.op);
+        let leads_to = |name: Option<(Handle, &[u8])>| {
+            let (parent, name) = name?;
+            self.names.file_of(parent, name)
+        };
+        let [one, other] = [leads_to(one), leads_to(other)];
+        let files = pending
+            .op
+            .files()
+            .map(|file| file.map(|(handle, _)| handle));
+        let files = files.into_iter().chain([one, other]).flatten();
+        pending.changes = files.collect();
+        self.loans.count_change(&pending.changes, true);
+    }
+
+    /// A request that changes something has ended: throws away what was lent of its files, but for
+    /// other names of a directory.
+    pub(super) fn end_change(&mut self, pending: &Pending) {
+        if pending.changes.is_empty() {
+            return;
+        }
+        self.loans.count_change(&pending.changes, false);
+        let directories = pending.op.files().into_iter().flatten();
+        let directories = directories.filter(|(_, of)| *of == FileUse::Names);
+        let directories: Vec<Handle> = directories.map(|(handle, _)| handle).collect();
+        for file in &pending.changes {
+            match directories.contains(file) {
+                true => drop(self.loans.answers.remove(&(*file, Part::Attr))),
+                false => self.loans.drop_file(*file),
+            }
+        }
+        for (parent, name) in changed_names(&pending.op).into_iter().flatten() {
+            let place = (parent, Part::Name(name.into()));
+            self.loans.answers.remove(&place);
+        }
+    }
+
+    /// Throws away what was lent of a file that has lost a name.
+    pub(super) fn victim(&mut self, result: &Settled) {
+        if let Ok((Outcome::Removed(Some(victim)), _)) = result {
+            self.loans.drop_file(*victim);
+        }
+    }
+
+    /// Keeps what a reply lends.
+    pub(super) fn lent(
+        &mut self,
+        forwarder: usize,
+        pending: u64,
+        result: &Result<Outcome, Errno>,
+        lent: Lent,
+    ) {
+        if let Ok(Outcome::Attr(attr)) = result {
+            self.loans.compare(attr);
+        }
+        let period = self.sessions[forwarder].loan_ns();
+        let Some(pending) = self.requests.get(&pending).filter(|_| period > 0) else {
+            return;
+        };
+        let terms = Terms {
+            now: self.now,
+            until: pending.sent_at.saturating_add(period),
+            caller: pending.caller.as_ref(),
+        };
+        self.loans.keep(&pending.op, result, lent, &terms);
+    }
+
+    /// The forwarder recalls what it has lent of a file: others wait to change it.
+    pub(super) fn recalled(&mut self, forwarder: usize, handle: Handle) {
+        self.loans.drop_file(handle);
+        if self.sessions[forwarder].is_open() && self.ending.is_none() {
+            let target = Target::Forwarder(forwarder);
+            let op = Op::GiveBack { handle };
+            let id = self.insert(Pending::new(op, 0, target, Purpose::Session));
+            self.transmit(forwarder, id);
+        }
+    }
+
+    /// Ends a call that what was lent answers; false if nothing does.
+    pub(super) fn answer_from_loans(&mut self, id: super::CallId, call: &super::Call) -> bool {
+        let answer = self.loans.answer(&call.op, self.now, call.caller.as_ref());
+        let Some(answer) = answer else {
+            return false;
+        };
+        // As with a forwarder's answer: the caller may have let the name be forgotten meanwhile.
+        match (&call.op, &answer) {
+            (op, Ok(outcome)) => self.learn_names(op, outcome),
+            (Op::Lookup { parent, name }, Err(_)) => self.names.removed(*parent, name),
+            (_, Err(_)) => {}
+        }
+        let settled = answer.map(|outcome| (outcome, Payload::default()));
+        self.end_answered(id, call.deadline_ns, settled);
+        true
+    }
+}
+
+/// What an operation asks that can be lent.
+fn place_of(op: &Op) -> Option<Place> {
+    match op {
+        Op::Lookup { parent, name } => Some((*parent, Part::Name(name.clone()))),
+        Op::Getattr { handle } => Some((*handle, Part::Attr)),
+        Op::Readlink { handle } => Some((*handle, Part::Target)),
+        Op::Getxattr { handle, name } => Some((*handle, Part::Xattr(name.clone()))),
+        Op::Listxattr { handle } => Some((*handle, Part::Xattrs)),
+        _ => None,
+    }
+}
+
+/// The names that an operation makes, moves or removes.
+fn changed_names(op: &Op) -> [Option<(Handle, &[u8])>; 2] {
+    let [one, other] = op.files();
+    let [name, new_name] = op.names();
+    let entry = |file: Option<(Handle, FileUse)>, name| match (file, name) {
+        (Some((handle, FileUse::Names)), Some(Named::Entry(name))) => Some((handle, name)),
+        _ => None,
+    };
+    [entry(one, name), entry(other, new_name)]
+}

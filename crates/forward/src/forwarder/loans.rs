@@ -1,0 +1,361 @@
+//! What the forwarder has lent to clients: names and attributes that stay true until it recalls
+//! them, so that clients need not ask for them each time.
+//!
+//! A reply to a look-up or to a question for attributes may lend what it says ([`Lent`]). Before
+//! the forwarder begins a request that changes a file, it recalls what others have been lent of
+//! that file, and waits until they have given it back or their time is over. It lends nothing of a
+//! file that is being changed, that somebody has open for writing, or that several clients have
+//! changed in turns just before.
+//!
+//! One forwarder can only know of all changes where it serves the whole export. So a forwarder of
+//! a layout of one seat lends, and no other. It lends to clients that it trusts: another one could
+//! keep others waiting. What its predecessor has lent it does not know. It begins no change until
+//! all clients that the seat's table names have connected to it, and so have thrown away what they
+//! had been lent, or until that time must be over.
+
+mod table;
+
+use super::Forwarder;
+use super::receive::{Dispatch, Key, Look, Pending};
+use super::seat_gate::State;
+use crate::host::Output;
+use crate::reply_table::SeatTable;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use table::Change;
+pub(super) use table::Loans;
+use tidegate_sched::Direction;
+use tidegate_wire::{
+    Attr, FileUse, Handle, Lent, Name, Named, Op, OpKind, Outcome, Reply, Status, frame,
+};
+
+const ENOENT: u16 = 2;
+const ENODATA: u16 = 61;
+const S_IFMT: u32 = 0o170000;
+const S_IFDIR: u32 = 0o040000;
+
+impl Forwarder {
+    /// Executes a request that has passed all checks, when what others were lent of the files that
+    /// it changes is given back.
+    pub(super) fn begin(&mut self, key: Key) {
+        if self.loans_allow(key) {
+            self.begin_unlent(key);
+        }
+    }
+
+    /// Whether a request that is to begin need not wait for loans. One that must begins when they
+    /// are given back.
+    fn loans_allow(&mut self, key: Key) -> bool {
+        if self.loans.period_ns == 0 {
+            return true;
+        }
+        let pending = &mut self.requests[key];
+        if let Some((file, name)) = looks_at(pending.op()) {
+            let mark = self.loans.clock;
+            pending.look = Some(Look { mark, file, name });
+            return true;
+        }
+        match pending.dispatch {
+            Dispatch::Data(Direction::Read) | Dispatch::ResolvePath | Dispatch::Local => {
+                return true;
+            }
+            Dispatch::Data(Direction::Write) | Dispatch::WholeFile => {}
+            Dispatch::Names | Dispatch::Open | Dispatch::BackEnd => {}
+        }
+        let changed = changed_files(pending);
+        if let [Some((file, FileUse::Write)), None] = changed
+            && self.opens.is_written(file)
+        {
+            // Nothing is lent of a file that is open for writing, nor while this request runs.
+            pending.writes = Some(file);
+            self.loans.begin(file);
+            return true;
+        }
+        let files = changed.into_iter().flatten();
+        let mut files: Vec<Handle> = files.map(|(file, _)| file).collect();
+        if files.is_empty() {
+            return true;
+        }
+        let names = changed_names(self.requests[key].op());
+        files.extend(names.iter().filter_map(|name| self.loans.called(name)));
+        let change = Change {
+            client: self.requests[key].client,
+            files,
+            own_too: matches!(self.requests[key].dispatch, Dispatch::Data(_)),
+        };
+        self.loans.begin_change(key, change);
+        self.await_loans(key)
+    }
+
+    /// Recalls what others were lent of the files that a request changes. True if there is nothing
+    /// to wait for.
+    fn await_loans(&mut self, key: Key) -> bool {
+        let change = &self.loans.changes[&key];
+        let except = change.except();
+        let mut lent = false;
+        for file in change.files.clone() {
+            if let Some(until) = self.loans.lent_until(self.now, file, except) {
+                lent = true;
+                self.recall(file, except);
+                self.wake_by(until);
+            }
+        }
+        if !lent && self.loans.inherited.is_none() {
+            return true;
+        }
+        self.loans.wait(key);
+        false
+    }
+
+    fn is_free(&self, key: Key) -> bool {
+        let change = &self.loans.changes[&key];
+        let except = change.except();
+        let lent = |file: &Handle| self.loans.lent_until(self.now, *file, except).is_some();
+        self.loans.inherited.is_none() && !change.files.iter().any(lent)
+    }
+
+    fn recall(&mut self, file: Handle, except: Option<u64>) {
+        let mut recalled = false;
+        let Some(loans) = self.loans.borrowers.get_mut(&file) else {
+            return;
+        };
+        let epoch = self.scheduler.epoch(self.now);
+        for (client, loan) in loans {
+            if Some(*client) == except || core::mem::replace(&mut loan.recalled, true) {
+                continue;
+            }
+            recalled = true;
+            let conn = self.clients.get(client).and_then(|client| client.conn);
+            let Some(conn) = conn else {
+                continue;
+            };
+            self.loans.counts.recalled += 1;
+            let reply = Reply {
+                id: frame::NOTICE,
+                seat: self.config.forwarder,
+                generation: 0,
+                epoch,
+                charged_ns: 0,
+                result: Ok(Outcome::Recalled(Some(file))),
+                payload_len: 0,
+                lent: Lent::default(),
+            };
+            self.outputs.push_back(Output::Send {
+                conn,
+                op: OpKind::GiveBack as u8,
+                reply,
+                slot: None,
+            });
+        }
+        if recalled {
+            self.loans.contest(self.now, file);
+        }
+    }
+
+    /// A client gives back what it was lent of a file.
+    pub(super) fn given_back(&mut self, client: u64, handle: Handle) {
+        if self.loans.take_back(handle, client) {
+            self.loans.counts.given_back += 1;
+        }
+    }
+
+    /// Takes back all that a client was lent: it has thrown it away, or is gone.
+    pub(super) fn take_all_back(&mut self, client: u64) {
+        if let Some((_, owners)) = &mut self.loans.inherited {
+            owners.remove(&client);
+            if owners.is_empty() {
+                self.loans.inherited = None;
+                self.loans.inherited_over = true;
+            }
+        }
+        self.loans.take_all_back(client);
+    }
+
+    /// Begins the requests that have nothing to wait for any more. This is done here alone, and not
+    /// where something is given back, because what begins may end at once.
+    pub(super) fn settle_loans(&mut self) {
+        while self.loans.inherited_over || !self.loans.given_back.is_empty() {
+            let files = core::mem::take(&mut self.loans.given_back);
+            let all = core::mem::take(&mut self.loans.inherited_over);
+            for key in self.loans.waiters((!all).then_some(&files[..])) {
+                if self.is_free(key) && self.loans.stop_waiting(key) {
+                    self.begin_unlent(key);
+                }
+            }
+        }
+    }
+
+    /// Ends the loans whose time is over.
+    pub(super) fn expire_loans(&mut self) {
+        if self.loans.period_ns == 0 {
+            return;
+        }
+        if let Some((until, _)) = &self.loans.inherited {
+            let until = *until;
+            match until <= self.now {
+                true => {
+                    self.loans.inherited = None;
+                    self.loans.inherited_over = true;
+                }
+                false => self.wake_by(until),
+            }
+        }
+        self.loans.forget_ended(self.now);
+        for key in self.loans.waiters(None) {
+            let change = &self.loans.changes[&key];
+            let except = change.except();
+            let lent = |file: &Handle| self.loans.lent_until(self.now, *file, except);
+            let until = change.files.iter().filter_map(lent).min();
+            if let Some(until) = until {
+                self.wake_by(until);
+            }
+        }
+    }
+
+    /// Drops a request that waits for loans; false if it is none.
+    pub(super) fn stop_waiting_for_loans(&mut self, key: Key) -> bool {
+        self.loans.stop_waiting(key)
+    }
+
+    /// The forwarder has lost the seat: its successor waits until what is lent is over. Sends
+    /// clients elsewhere whose requests wait.
+    pub(super) fn lose_loans(&mut self) {
+        for key in self.loans.waiters(None) {
+            self.answer(key, Err(Status::NotMySeat));
+        }
+    }
+
+    /// The forwarder has the seat. Whoever had it before may have lent something to the clients
+    /// that the seat's table names.
+    pub(super) fn inherit_loans(&mut self, seat: u16) {
+        if self.loans.period_ns == 0 {
+            return;
+        }
+        let own = self.loans.begin_anew();
+        let seat = &self.seats[seat];
+        let named = seat.clients.iter();
+        let named = named.filter(|(_, seated)| seated.inherited);
+        let mut owners: BTreeSet<u64> = named.map(|(client, _)| *client).collect();
+        // A client that was lent something may not be in a table that outlived the node.
+        let persists = seat.table.as_deref().is_some_and(SeatTable::must_persist);
+        if seat.whole_grace || own || persists && seat.generation > 1 {
+            // No client has this id. So the whole time is waited for.
+            owners.insert(0);
+        }
+        if !owners.is_empty() {
+            let until = self.loans.end(self.now);
+            self.loans.inherited = Some((until, owners));
+            self.wake_by(until);
+        }
+    }
+
+    /// What is lent with the answer to a request.
+    pub(super) fn lend(&mut self, pending: &Pending, result: &Result<Outcome, Status>) -> Lent {
+        let nothing = Lent::default();
+        let Some(look) = &pending.look else {
+            return nothing;
+        };
+        let client = self.clients.get(&pending.client);
+        let client = client.filter(|it| it.borrows && !it.standing.is_checked() && !it.ended);
+        // Recalls go there too, behind what was lent before.
+        let first = client.and_then(|it| it.conn) == Some(pending.conn);
+        let seat = &self.seats[pending.seat];
+        if !first || seat.state != State::Held || seat.in_grace() {
+            return nothing;
+        }
+        let attr = match result {
+            Ok(Outcome::Attr(attr)) => Some(*attr),
+            Ok(Outcome::Text(_)) | Err(Status::Errno(ENOENT | ENODATA)) => None,
+            _ => return nothing,
+        };
+        self.loans.forget_ended(self.now);
+        let may_lend = |file: Handle| {
+            let loans = &self.loans;
+            !self.opens.is_written(file) && loans.may_lend(self.now, file, look.mark)
+        };
+        // Attributes change with names, too: the forwarder must know the only name. A directory
+        // has only one, whatever the number of its links.
+        let only = |attr: &Attr| attr.nlink == 1 || attr.mode & S_IFMT == S_IFDIR;
+        let found = attr.filter(|_| look.name.is_some()).filter(only);
+        let found = found.map(|attr| attr.handle).filter(|it| may_lend(*it));
+        let root = self.config.root.handle == look.file;
+        let named = attr.is_none_or(|it| only(&it) && (root || self.loans.has_name(it.handle)));
+        let asked = look.name.is_some() || named;
+        let asked = Some(look.file).filter(|file| asked && may_lend(*file));
+        let lends = asked.is_some() || found.is_some();
+        // The successor must know the client.
+        if !lends || !self.seats.entry(pending.seat).seat_client(pending.client) {
+            return nothing;
+        }
+        let (now, client) = (self.now, pending.client);
+        let lent = Lent {
+            asked: asked.is_some_and(|file| self.loans.lend(now, file, client)),
+            found: found.is_some_and(|file| self.loans.lend(now, file, client)),
+        };
+        if let (true, Some(file), Some(name)) = (lent.found, found, &look.name) {
+            self.loans.call(file, (look.file, name));
+        }
+        lent
+    }
+
+    /// The answer to a request leaves. What the client itself was lent of the files that the
+    /// request has changed it throws away with the answer, but for other names of a directory.
+    pub(super) fn end_change(&mut self, key: Key, pending: &Pending) {
+        if let Some(file) = pending.writes {
+            self.loans.end_of(file);
+        }
+        if self.loans.changes.is_empty() {
+            return;
+        }
+        let Some(change) = self.loans.end_change(key) else {
+            return;
+        };
+        if pending.dispatch != Dispatch::Names {
+            for file in &change.files {
+                self.loans.throw_away(*file, change.client);
+            }
+        }
+        for name in pending.op.iter().flat_map(changed_names) {
+            self.loans.forget_name(&name);
+        }
+    }
+}
+
+/// The file that an operation looks at, and in a directory the name, if its answer can be lent.
+fn looks_at(op: &Op) -> Option<(Handle, Option<Name>)> {
+    match op {
+        Op::Lookup { parent, name } => Some((*parent, Some(name.clone()))),
+        Op::Getattr { handle } | Op::Readlink { handle } => Some((*handle, None)),
+        Op::Getxattr { handle, .. } | Op::Listxattr { handle } => Some((*handle, None)),
+        Op::Readdir { .. } | Op::Access { .. } | Op::Statfs | Op::Seek { .. } => None,
+        session_ops!() | path_ops!() | name_ops!() | attribute_ops!() => None,
+        content_ops!() | open_ops!() | lock_ops!() | data_ops!() => None,
+    }
+}
+
+/// The files that a request changes, as far as it says so.
+fn changed_files(pending: &Pending) -> [Option<(Handle, FileUse)>; 2] {
+    let writes = matches!(pending.op(), Op::Open { write: true, .. } | Op::Link { .. });
+    let changes = |file: &(Handle, FileUse)| match file.1 {
+        FileUse::Names | FileUse::Set | FileUse::Write => true,
+        FileUse::Look => writes,
+        FileUse::Read | FileUse::Sync => false,
+    };
+    pending.op().files().map(|file| file.filter(changes))
+}
+
+/// The names that an operation makes, moves or removes.
+fn changed_names(op: &Op) -> Vec<(Handle, Name)> {
+    let [one, other] = op.files();
+    let directory = |file: Option<(Handle, FileUse)>| {
+        let (handle, of) = file?;
+        (of == FileUse::Names).then_some(handle)
+    };
+    let directories = [directory(one), directory(other)];
+    let names = op.names().into_iter().zip(directories);
+    let entry = |(name, directory)| match (name, directory) {
+        (Some(Named::Entry(name)), Some(directory)) => Some((directory, Name::from(name))),
+        _ => None,
+    };
+    names.filter_map(entry).collect()
+}
