@@ -16,8 +16,9 @@ mod script_answers;
 mod script_asks;
 mod script_loss;
 mod seats;
+mod sharing;
 mod verdict;
 mod world;
 
-pub use plan::{Cluster, Fault, Mutant, Plan};
+pub use plan::{Cluster, Fault, LoanMutant, Mutant, Plan};
 pub use world::{Report, run};

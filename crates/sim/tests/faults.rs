@@ -2,7 +2,7 @@
 //! `TIDEGATE_SEEDS=1000..3000` a range.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_sim::faults::{Mutant, Plan, run};
+use tidegate_sim::faults::{LoanMutant, Mutant, Plan, run};
 
 fn seeds() -> std::ops::Range<u64> {
     if let Ok(seed) = std::env::var("TIDEGATE_SEED") {
@@ -29,6 +29,10 @@ struct Kind {
 const ONE_NODE: Kind = Kind {
     plan: Plan::from_seed,
     test: "every_answer_is_right_whatever_fails",
+};
+const SHARING: Kind = Kind {
+    plan: Plan::of_sharing,
+    test: "nobody_sees_an_old_name_or_size",
 };
 const CLUSTER: Kind = Kind {
     plan: Plan::of_cluster,
@@ -86,6 +90,27 @@ fn every_answer_is_right_whatever_fails() {
 #[test]
 fn every_answer_is_right_on_several_nodes() {
     all_hold(CLUSTER);
+}
+
+#[test]
+fn nobody_sees_an_old_name_or_size() {
+    all_hold(SHARING);
+}
+
+/// The rules for what is lent are there for a reason, too.
+#[test]
+fn without_any_rule_of_loans_somebody_sees_something_old() {
+    for mutant in [LoanMutant::TooLong, LoanMutant::KeptOnRecall] {
+        let sees_old = |seed: &u64| {
+            let mut plan = Plan::of_sharing(*seed);
+            plan.loan_mutant = Some(mutant);
+            let failed = run_plan(plan, SHARING.test);
+            failed.is_err_and(|error| error.contains("an old "))
+        };
+        let caught = (0..200).find(sees_old);
+        println!("{mutant:?}: seed {caught:?}");
+        assert!(caught.is_some(), "{mutant:?} goes unnoticed");
+    }
 }
 
 /// Every guarantee is there for a reason: without it, some seed of the 200 fails.

@@ -1,11 +1,12 @@
 //! A client in the simulated world: the product's client core, and the programs that use it.
 
 use super::network::LinkId;
+use super::plan::LoanMutant;
 use super::process::Frame;
 use super::script::Script;
 use std::collections::BTreeMap;
 use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output};
-use tidegate_client::wire::{Pipeline, Pipelining};
+use tidegate_client::wire::{Op, Outcome, Pipeline, Pipelining, Reply, Request};
 use tidegate_client::{Answer, Errno, Payload};
 
 /// Wall clock at virtual time 0, ns since 1970.
@@ -32,6 +33,11 @@ pub struct Client {
     call: u64,
     /// Lines that the core logged.
     pub log: Vec<String>,
+    /// Programs that wait before they go on, and until when, ns.
+    thinking: Vec<(u64, usize)>,
+    mutant: Option<LoanMutant>,
+    /// Frames of its own, where a test takes something away.
+    forged: Vec<(usize, Frame)>,
 }
 
 impl Client {
@@ -45,7 +51,7 @@ impl Client {
             forwarders,
             export: None,
             asks: false,
-            borrows: false,
+            borrows: true,
             payload_max: 1 << 20,
             connections: 1,
             // Each way of moving transfers is tried, in chunks shorter than the largest payload.
@@ -60,17 +66,54 @@ impl Client {
             calls: BTreeMap::new(),
             call: 0,
             log: Vec::new(),
+            thinking: Vec::new(),
+            mutant: None,
+            forged: Vec::new(),
         }
+    }
+
+    /// Takes something away from it.
+    pub fn without(self, mutant: Option<LoanMutant>) -> Client {
+        Client { mutant, ..self }
+    }
+
+    /// Changes a reply as the mutant does; false if the core does not get it at all.
+    fn mutated(&mut self, forwarder: usize, reply: &mut Reply) -> bool {
+        match (self.mutant, &mut reply.result) {
+            (Some(LoanMutant::TooLong), Ok(Outcome::Hello(granted))) => granted.loan_ms *= 10,
+            (Some(LoanMutant::KeptOnRecall), Ok(Outcome::Recalled(Some(handle)))) => {
+                let mut frame = Frame::default();
+                let request = Request {
+                    id: (1 << 40) + self.forged.len() as u64 + self.call,
+                    seat: 0,
+                    reply_slot: None,
+                    generation: 0,
+                    epoch: 0,
+                    replay: false,
+                    caller: None,
+                    hints: None,
+                    op: Op::GiveBack { handle: *handle },
+                    payload_len: 0,
+                };
+                self.call += 1;
+                tidegate_wire::frame::encode_request(&request, &mut frame.head);
+                self.forged.push((forwarder, frame));
+                return false;
+            }
+            _ => {}
+        }
+        true
     }
 
     /// Whether all programs have ended.
     pub fn is_done(&self) -> bool {
-        self.calls.is_empty() && self.call > 0
+        self.calls.is_empty() && self.thinking.is_empty() && self.call > 0
     }
 
     /// When the world must pump the client again if nothing happens before, in ns.
     pub fn wake_at(&self) -> Option<u64> {
-        self.core.wake_at()
+        let thought = self.thinking.iter().map(|(at, _)| *at);
+        thought.chain(self.core.wake_at()).min()
     }
 
     /// Starts all programs.
@@ -81,6 +124,7 @@ impl Client {
     }
 
     fn ask(&mut self, now: u64, script: usize) {
+        self.scripts[script].now = now;
         let Some(ask) = self.scripts[script].next() else {
             return;
         };
@@ -123,8 +167,11 @@ impl Client {
         let header = frame.head[..64].try_into().expect("a head has 64 bytes");
         let header = tidegate_wire::frame::decode_header(header, self.core.payload_max())
             .expect("the forwarder's frames are right");
-        let reply = tidegate_wire::frame::decode_reply(&header, &frame.head[64..])
+        let mut reply = tidegate_wire::frame::decode_reply(&header, &frame.head[64..])
             .expect("the forwarder's frames are right");
+        if !self.mutated(forwarder, &mut reply) {
+            return;
+        }
         let payload = frame.payload.into();
         self.core.handle(
             now,
@@ -139,6 +186,15 @@ impl Client {
 
     /// Does what the core asks until there is nothing more.
     pub fn pump(&mut self, now: u64, out: &mut Vec<Effect>) -> Result<(), String> {
+        for (forwarder, frame) in std::mem::take(&mut self.forged) {
+            out.extend(self.links[forwarder].map(|link| Effect::Send(link, frame)));
+        }
+        let (thought, thinking) = self.thinking.drain(..).partition(|(at, _)| *at <= now);
+        self.thinking = thinking;
+        let thought: Vec<(u64, usize)> = thought;
+        thought
+            .iter()
+            .for_each(|(_, script)| self.ask(now, *script));
         while let Some(output) = self.core.poll(now) {
             match output {
                 Output::Connect { forwarder } => out.push(Effect::Connect(forwarder)),
@@ -180,12 +236,16 @@ impl Client {
             Ok(answer) => Ok((answer.outcome, answer.data.to_vec())),
             Err(errno) => Err(errno.0),
         };
+        self.scripts[script].now = now;
         let lost = self.scripts[script].tells_loss(&answer);
         self.scripts[script].answered(answer)?;
         if lost {
             self.scripts.iter_mut().for_each(Script::doubt_records);
         }
-        self.ask(now, script);
+        match self.scripts[script].thinks() {
+            0 => self.ask(now, script),
+            pause => self.thinking.push((now + pause, script)),
+        }
         Ok(())
     }
 }

@@ -69,6 +69,15 @@ pub enum Mutant {
     CopiesTrusted,
 }
 
+/// What a test takes away of the rules for names and attributes that are lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoanMutant {
+    /// Clients believe that loans last ten times as long.
+    TooLong,
+    /// Clients give back what is recalled, and use it all the same.
+    KeptOnRecall,
+}
+
 /// Forwarders on nodes of their own, over a back end on other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
@@ -113,6 +122,12 @@ pub struct Plan {
     pub faults: Vec<(u64, Fault)>,
     /// The nodes and the back end; None: everything is on one node.
     pub cluster: Option<Cluster>,
+    /// How long what forwarders lend lasts, ns.
+    pub loan_ns: u64,
+    /// Whether programs change and look at the same names most of the time.
+    pub shares: bool,
+    /// What the test takes away.
+    pub loan_mutant: Option<LoanMutant>,
 }
 
 const MS: u64 = 1_000_000;
@@ -141,6 +156,9 @@ impl Plan {
             },
             faults: Vec::new(),
             cluster: None,
+            loan_ns: 300 * MS,
+            shares: false,
+            loan_mutant: None,
         };
         let count = rng.below(24);
         for _ in 0..count {
@@ -155,6 +173,31 @@ impl Plan {
                 back_after: None,
             };
             plan.faults.push((rng.below(2_000 * MS), fault));
+        }
+        plan
+    }
+
+    /// Draws a plan of several clients that change and look at the same names, through one
+    /// forwarder, which lends.
+    pub fn of_sharing(seed: u64) -> Plan {
+        let mut plan = Plan::from_seed(seed);
+        let mut rng = Rng::new(seed ^ 0x10a2_5eed);
+        plan.forwarders = 1;
+        plan.clients = rng.between(2, 4) as usize;
+        plan.shares = true;
+        plan.loan_ns = rng.between(20, 400) * MS;
+        plan.network.stall_one_in = [0, 1_000, 4_000][rng.below(3) as usize];
+        plan.faults.clear();
+        for _ in 0..rng.below(12) {
+            let fault = match rng.below(3) {
+                // It is back while what it lent before may still be believed.
+                0 => Fault::Kill {
+                    forwarder: 0,
+                    back_after: Some(rng.between(MS, plan.loan_ns / 4)),
+                },
+                _ => plan.draw(&mut rng),
+            };
+            plan.faults.push((rng.below(3_000 * MS), fault));
         }
         plan
     }

@@ -2,6 +2,7 @@
 //! with a model that is too simple to be wrong. It also takes steps in shared files, whose sum the
 //! test checks.
 
+use super::sharing::{Seen, Sight};
 use crate::rng::Rng;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub const COUNTER: &str = "counter";
 pub const RECORD: usize = 16;
 /// Contested names.
 const PRIZES: u64 = 40;
+/// Names that programs which share move files to.
+const FLAGS: u64 = 3;
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
@@ -123,6 +126,26 @@ pub(super) enum Step {
     CounterSync {
         value: u64,
     },
+    FlagMake {
+        flag: u64,
+        name: String,
+    },
+    FlagMove {
+        flag: u64,
+        name: String,
+        file: Handle,
+    },
+    FlagFind {
+        flag: u64,
+    },
+    JournalSize,
+    JournalOpen {
+        open: u64,
+        record: [u8; RECORD],
+    },
+    JournalClose {
+        open: u64,
+    },
 }
 
 /// A file of the program's own.
@@ -186,6 +209,15 @@ pub struct Script {
     pub(super) unknown: Option<Handle>,
     /// The value that the counter is to hold where its write may be lost.
     pub(super) counter_wanted: Option<u64>,
+    /// Whether most steps change or look at what other programs change too.
+    shares: bool,
+    /// The time, which its client sets before each call and answer, ns.
+    pub now: u64,
+    pub(super) asked_at: u64,
+    /// Its open of the journal, which it closes after its append.
+    pub(super) journal_open: Option<u64>,
+    /// What its answers say of what all programs change.
+    pub seen: Vec<Seen>,
 }
 
 impl Script {
@@ -213,7 +245,30 @@ impl Script {
             doubtful: Vec::new(),
             unknown: None,
             counter_wanted: None,
+            shares: false,
+            now: 0,
+            asked_at: 0,
+            journal_open: None,
+            seen: Vec::new(),
         }
+    }
+
+    /// Lets most steps concern what other programs change too.
+    pub fn sharing(self, shares: bool) -> Script {
+        Script { shares, ..self }
+    }
+
+    /// How long it waits before its next step, ns.
+    pub fn thinks(&mut self) -> u64 {
+        match self.shares && self.rng.one_in(3) {
+            true => self.rng.below(60_000_000),
+            false => 0,
+        }
+    }
+
+    pub(super) fn saw(&mut self, what: Sight) {
+        let (begin, end) = (self.asked_at, self.now);
+        self.seen.push(Seen { begin, end, what });
     }
 
     /// Name of the program's folder.
@@ -258,6 +313,7 @@ impl Script {
             }
         };
         let ask = self.ask(&step);
+        self.asked_at = self.now;
         self.step = Some(step);
         Some(ask)
     }
@@ -274,7 +330,32 @@ impl Script {
             .into()
     }
 
+    /// A step that concerns what all programs change.
+    fn draw_shared(&mut self) -> Step {
+        let flag = self.rng.below(FLAGS);
+        match self.rng.below(20) {
+            0..11 => Step::FlagFind { flag },
+            11..15 => Step::JournalSize,
+            15 => self.draw_journal(),
+            16 => {
+                let open = self.id << 32 | self.made;
+                match self.draw_journal() {
+                    Step::Journal { record } => Step::JournalOpen { open, record },
+                    other => other,
+                }
+            }
+            _ => {
+                self.made += 1;
+                let name = format!("flag-of-{}-{}", self.id, self.made);
+                Step::FlagMake { flag, name }
+            }
+        }
+    }
+
     fn draw(&mut self) -> Step {
+        if self.shares && !self.rng.one_in(4) {
+            return self.draw_shared();
+        }
         let name = self.name();
         match self.rng.below(100) {
             0..8 => {

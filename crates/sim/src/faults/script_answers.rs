@@ -1,6 +1,7 @@
 //! Compares each answer to a program with its model.
 
 use super::script::{Answered, Node, Own, RECORD, Script, Step};
+use super::sharing::Sight;
 use tidegate_wire::{Attr, Entry, Outcome};
 
 const ENOENT: i32 = 2;
@@ -49,6 +50,12 @@ impl Script {
             | Step::CounterRead
             | Step::CounterWrite { .. }
             | Step::CounterUnlock => self.answered_shared(&step, &answer),
+            Step::FlagMake { .. }
+            | Step::FlagMove { .. }
+            | Step::FlagFind { .. }
+            | Step::JournalSize
+            | Step::JournalOpen { .. }
+            | Step::JournalClose { .. } => self.answered_sharing(&step, &answer),
             _ => self.answered_name(&step, &answer),
         };
         outcome.map_err(|text| {
@@ -163,6 +170,9 @@ impl Script {
                         self.step = Some(Step::JournalSync);
                     } else {
                         self.journal.push((*record, *offset));
+                        self.saw(Sight::Grown(offset + len));
+                        let open = self.journal_open.take();
+                        self.step = open.map(|open| Step::JournalClose { open });
                     }
                     Ok(())
                 }
@@ -215,6 +225,34 @@ impl Script {
             }
             _ => expect(answer, |_| true, "unlocked"),
         }
+    }
+
+    /// What programs that share see is compared at the end.
+    fn answered_sharing(&mut self, step: &Step, answer: &Answered) -> Result<(), String> {
+        let found = match answer {
+            Ok((Outcome::Attr(attr), _)) => Some(*attr),
+            _ => None,
+        };
+        match (step, found, answer) {
+            (Step::FlagMake { flag, name }, Some(made), _) => {
+                let (flag, name, file) = (*flag, name.clone(), made.handle);
+                self.step = Some(Step::FlagMove { flag, name, file });
+            }
+            (Step::FlagMove { flag, file, .. }, _, Ok(_)) => self.saw(Sight::Moved(*flag, *file)),
+            (Step::FlagFind { flag }, Some(found), _) => {
+                self.saw(Sight::Found(*flag, Some(found.handle)));
+            }
+            (Step::FlagFind { flag }, _, Err(ENOENT)) => self.saw(Sight::Found(*flag, None)),
+            (Step::JournalOpen { open, record }, Some(_), _) => {
+                self.journal_open = Some(*open);
+                let record = *record;
+                self.step = Some(Step::Journal { record });
+            }
+            (Step::JournalClose { .. }, _, Ok(_)) => {}
+            (Step::JournalSize, Some(found), _) => self.saw(Sight::Size(found.size)),
+            (_, _, other) => return Err(format!("{other:?}")),
+        }
+        Ok(())
     }
 
     fn answered_name(&mut self, step: &Step, answer: &Answered) -> Result<(), String> {

@@ -244,10 +244,51 @@ impl Script {
                     reclaim: false,
                 }
             }
-            own => unreachable!("{own:?} is no shared step"),
+            sharing => self.ask_sharing(sharing, folder, journal),
         };
         (op, Bytes::new())
     }
+}
+
+impl Script {
+    /// What all programs of a world that shares look at and change.
+    fn ask_sharing(&self, step: &Step, folder: Handle, journal: Handle) -> Op {
+        match step {
+            Step::FlagMake { name, .. } => Op::Create {
+                parent: folder,
+                name: name.as_bytes().into(),
+                mode: 0o644,
+                exclusive: true,
+            },
+            Step::FlagMove { flag, name, .. } => Op::Rename {
+                parent: folder,
+                name: name.as_bytes().into(),
+                new_parent: folder,
+                new_name: flag_name(*flag),
+                mode: RenameMode::Replace,
+            },
+            Step::FlagFind { flag } => Op::Lookup {
+                parent: folder,
+                name: flag_name(*flag),
+            },
+            Step::JournalSize => Op::Getattr { handle: journal },
+            Step::JournalOpen { open, .. } => Op::Open {
+                handle: journal,
+                open: *open,
+                read: true,
+                write: true,
+            },
+            Step::JournalClose { open } => Op::Close {
+                handle: journal,
+                open: *open,
+            },
+            own => unreachable!("{own:?} is no shared step"),
+        }
+    }
+}
+
+fn flag_name(flag: u64) -> Box<[u8]> {
+    format!("flag-{flag}").into_bytes().into()
 }
 
 fn fsync(handle: Handle) -> Op {

@@ -7,8 +7,9 @@ use super::keeper::{LOOK_NS, Step};
 use super::network::{End, LinkId, Network};
 use super::plan::{Fault, Plan};
 use super::process::{self, Frame, Process};
-use super::script::Script;
+use super::script::{RECORD, Script};
 use super::seats::{Holding, Seats};
+use super::sharing;
 use super::verdict;
 use crate::events::Events;
 use crate::rng::Rng;
@@ -101,7 +102,10 @@ pub fn run(plan: Plan) -> Result<Report, String> {
         world.check()?;
     }
     let scripts = world.clients.iter().flat_map(|c| &c.scripts);
-    verdict::check(&world.disk, &scripts.collect::<Vec<_>>())?;
+    let scripts: Vec<_> = scripts.collect();
+    verdict::check(&world.disk, &scripts)?;
+    let seen = scripts.iter().flat_map(|script| script.seen.clone());
+    sharing::check(&seen.collect::<Vec<_>>(), RECORD as u64)?;
     Ok(Report {
         end_ns: world.events.now(),
         events,
@@ -124,9 +128,11 @@ impl World {
                     let id = (c * programs + p + 1) as u64;
                     let lossy = plan.cluster.is_some();
                     Script::new(id, rng.split(), root.handle, plan.steps, plan.stripe, lossy)
+                        .sharing(plan.shares)
                 };
                 let scripts = (0..programs).map(script).collect();
                 Client::new(c as u64 + 1, plan.forwarders, scripts, plan.merge_blocks)
+                    .without(plan.loan_mutant)
             })
             .collect();
         let mut world = World {
@@ -188,7 +194,7 @@ impl World {
             connections: 1,
             joined_max: 0,
             lease_ns: 30_000 * MS,
-            loan_ns: 0,
+            loan_ns: plan.loan_ns,
             grace_ns: 5_000 * MS,
             uid: 0,
             acts_for_callers: true,
@@ -424,7 +430,12 @@ impl World {
 
     fn cut(&mut self, link: LinkId) {
         if let Some(at) = self.network.cut(self.events.now(), link) {
-            self.events.push(at, Event::LostAtClient(link));
+            // Where nothing says that the other end is gone, a client goes on for a while.
+            let unnoticed = match self.plan.shares && self.rng.one_in(2) {
+                true => self.rng.below(1_500 * MS),
+                false => 0,
+            };
+            self.events.push(at + unnoticed, Event::LostAtClient(link));
             self.events.push(at, Event::LostAtForwarder(link));
         }
     }
