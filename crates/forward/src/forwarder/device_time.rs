@@ -48,6 +48,19 @@ pub(super) struct Counts {
     held_ns: u64,
 }
 
+impl Counts {
+    /// These are of a later look of the same wait: what came since the first look is behind it.
+    pub(super) fn came_as_in(&mut self, first: &Counts) {
+        for (flow, then) in self.flows.iter_mut().zip(&first.flows) {
+            flow.came = match flow.generation == then.generation {
+                true => then.came,
+                // An application that got the place since then.
+                false => 0,
+            };
+        }
+    }
+}
+
 /// What one neighbour had of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Had {
@@ -316,6 +329,27 @@ mod tests {
         device.finished(Time(250), later);
         let all = told(&mut device, &then, own, 250);
         assert_eq!(all, [had(1, 100, 0), had(2, 50, 0), had(3, 0, 100)]);
+    }
+
+    #[test]
+    fn who_overtook_before_a_second_look_has_overtaken_after_it() {
+        let mut device = DeviceTime::default();
+        let own = device.came(1, 1);
+        let before = device.came(2, 1);
+        device.dispatched(Time(0), before);
+        let first = device.look(Time(0));
+        // One of an application that is known comes, and one of another.
+        device.came(2, 1);
+        let other = device.came(3, 1);
+        let mut then = device.look(Time(0));
+        then.came_as_in(&first);
+        device.finished(Time(100), before);
+        device.dispatched(Time(100), before);
+        device.finished(Time(200), before);
+        device.dispatched(Time(200), other);
+        device.finished(Time(250), other);
+        let all = told(&mut device, &then, own, 250);
+        assert_eq!(all, [had(2, 100, 100), had(3, 0, 50)]);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(super) struct Wait {
     pub(super) place: u8,
     /// Whether it is known what was so at the time `since`.
     pub(super) compares: bool,
+    /// Whether it has been known before: what had come then is what was before it.
+    pub(super) looked: bool,
 }
 
 impl Wait {
@@ -50,6 +52,7 @@ impl Wait {
             state: State::Checked,
             place: 0,
             compares: false,
+            looked: false,
         }
     }
 

@@ -187,9 +187,13 @@ impl Forwarder {
     fn compare_from_now(&mut self, key: Key) {
         let Pending { wait, hints, .. } = &mut self.requests[key];
         wait.compares = true;
+        let again = core::mem::replace(&mut wait.looked, true);
         let limited_ns = self.scheduler.limited_ns(AppId(hints.app), self.now);
-        let counts = self.waits.device.look(self.now);
+        let mut counts = self.waits.device.look(self.now);
         let begin = self.waits.begin(key);
+        if again {
+            counts.came_as_in(&begin.counts);
+        }
         (begin.counts, begin.limited_ns) = (counts, limited_ns);
     }
 
