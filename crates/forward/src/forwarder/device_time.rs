@@ -22,10 +22,12 @@ struct Flow {
     app: u64,
     /// How many applications have had this place. 0: none.
     generation: u32,
-    /// Parts of requests that came, went to the device, and were finished. They may wrap.
+    /// Parts of requests that came, went to the device, were finished, and were given up before
+    /// they went there. They may wrap.
     came: u32,
     dispatched: u32,
     finished: u32,
+    dropped: u32,
     busy_ns: u64,
 }
 
@@ -152,7 +154,7 @@ impl DeviceTime {
         if let Some(at) = apart.iter().position(its) {
             return at;
         }
-        let idle = |at: &usize| apart[*at].came == apart[*at].finished;
+        let idle = |at: &usize| apart[*at].is_idle();
         let order = (0..APART).map(|step| (self.next + step) % APART);
         let Some(at) = order.into_iter().find(idle) else {
             return REST;
@@ -180,6 +182,12 @@ impl DeviceTime {
         self.pass(now);
         let flow = &mut self.flows[usize::from(place)];
         flow.finished = flow.finished.wrapping_add(1);
+    }
+
+    /// So many parts that came will not go to the device.
+    pub(super) fn dropped(&mut self, place: u8, parts: u32) {
+        let flow = &mut self.flows[usize::from(place)];
+        flow.dropped = flow.dropped.wrapping_add(parts);
     }
 
     /// The counts of now, for a request whose wait begins.
@@ -270,9 +278,15 @@ impl Flow {
         self.dispatched.wrapping_sub(self.finished).into()
     }
 
+    /// Nothing of it waits or runs.
+    fn is_idle(&self) -> bool {
+        self.came == self.finished.wrapping_add(self.dropped)
+    }
+
     /// Parts that went to the device since then and had not come then.
     fn overtook(&self, then: &Counted) -> u64 {
-        let later = self.dispatched.wrapping_sub(then.came) as i32;
+        let gone = self.dispatched.wrapping_add(self.dropped);
+        let later = gone.wrapping_sub(then.came) as i32;
         u64::from(later.max(0) as u32).min(self.ran_since(then))
     }
 
@@ -287,6 +301,15 @@ fn scaled(amount: u64, part: u64, whole: u64) -> u64 {
     match whole {
         0 => amount,
         _ => (u128::from(amount) * u128::from(part.min(whole)) / u128::from(whole)) as u64,
+    }
+}
+
+#[cfg(test)]
+impl DeviceTime {
+    /// Requests that wait, and places whose application has requests.
+    pub(super) fn in_use(&self) -> (u32, usize) {
+        let used = self.flows.iter().filter(|flow| !flow.is_idle());
+        (self.lookers, used.count())
     }
 }
 
@@ -384,6 +407,23 @@ mod tests {
         let sum: u64 = others.iter().map(|it| it.before_ns + it.overtook_ns).sum();
         assert_eq!(sum, now);
         assert!(others.iter().all(|it| it.app != Some(2)));
+    }
+
+    #[test]
+    fn what_is_given_up_leaves_its_place_and_overtakes_nobody() {
+        let mut device = DeviceTime::default();
+        let own = device.came(1, 1);
+        let other = device.came(2, 5);
+        let then = device.look(Time(0));
+        device.dropped(other, 4);
+        device.dispatched(Time(0), other);
+        device.finished(Time(10), other);
+        device.came(2, 1);
+        device.dispatched(Time(10), other);
+        device.finished(Time(30), other);
+        assert_eq!(device.in_use(), (1, 1));
+        let all = told(&mut device, &then, own, 30);
+        assert_eq!(all, [had(2, 15, 15)]);
     }
 
     #[test]

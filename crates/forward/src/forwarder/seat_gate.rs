@@ -494,6 +494,9 @@ impl Forwarder {
             .requests
             .remove(key)
             .expect("a request is answered once");
+        if pending.wait.is_queued() {
+            self.give_up_wait(&pending.wait);
+        }
         self.end_change(key, &pending);
         if pending.kind == OpKind::Fsync {
             result = self.synced(&pending, result);

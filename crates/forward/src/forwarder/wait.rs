@@ -85,6 +85,12 @@ impl Wait {
         sums.answered(now.since(self.came));
     }
 
+    /// Whether it still waits to go to the device.
+    #[inline]
+    pub(super) fn is_queued(&self) -> bool {
+        self.state == State::Queued
+    }
+
     /// Whether it has passed the scheduler.
     #[inline]
     pub(super) fn has_run(&self) -> bool {

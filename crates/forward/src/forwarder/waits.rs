@@ -14,7 +14,7 @@ use super::Forwarder;
 use super::data_requests::{key_of, request_id};
 use super::device_time::{Counts, DeviceTime};
 use super::receive::{Key, Pending};
-use super::wait::State;
+use super::wait::{State, Wait};
 use super::wait_sums::WaitSums;
 use alloc::vec::Vec;
 use tidegate_sched::{AppId, Cause, RequestId, Time};
@@ -107,6 +107,15 @@ impl Forwarder {
         }
         if self.requests[key].wait.waiting > 0 {
             self.waits.fresh.push(key);
+        }
+    }
+
+    /// A request is answered that is not done: it waits no longer.
+    #[cold]
+    pub(super) fn give_up_wait(&mut self, wait: &Wait) {
+        self.waits.device.dropped(wait.place, wait.waiting);
+        if wait.compares {
+            self.waits.device.looked_at_no_longer();
         }
     }
 
@@ -297,6 +306,11 @@ impl Forwarder {
 
 #[cfg(test)]
 impl Forwarder {
+    /// Requests that wait for the device, and places of applications that have requests.
+    pub(crate) fn waits_in_use(&self) -> (u32, usize) {
+        self.waits.device.in_use()
+    }
+
     /// What the requests of an application waited for by now, ns: by cause, and what neighbours
     /// caused of it.
     pub(crate) fn waits_of(&mut self, app: u64) -> ([u64; Cause::COUNT], Vec<(u64, Cause, u64)>) {

@@ -501,3 +501,26 @@ fn who_waits_now_is_in_it() {
     lab.ends();
     lab.lost("a", Cause::Device, Some("b"));
 }
+
+#[test]
+fn what_an_ended_client_leaves_has_no_place() {
+    let mut lab = Lab::new(1, |config| {
+        config.scheduler.queued_max = 1;
+        config.credits = 1000;
+    });
+    let extents: Vec<(u64, u64)> = (0..200).map(|at| (at * 2, 1)).collect();
+    for app in ["a", "b"] {
+        for _ in 0..4 {
+            let op = data_tests::list(lab.file, &extents, false);
+            lab.sends(app, op, Hints::default());
+        }
+    }
+    assert!(lab.host.forwarder.waits_in_use().0 > 4);
+    let tester = lab.testers.get_mut("b").expect("it is there");
+    tester.send(&mut lab.host, Op::Bye, &[]);
+    lab.host.replies.clear();
+    let conn = tester.conn;
+    lab.sent.retain(|(of, _), _| *of != conn);
+    lab.ends();
+    assert_eq!(lab.host.forwarder.waits_in_use(), (0, 0));
+}
