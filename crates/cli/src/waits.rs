@@ -146,6 +146,12 @@ impl Waits {
     }
 }
 
+/// Whether a forwarder tells what an application's requests waited for, or has had none.
+pub fn is_told(application: &Value) -> bool {
+    let count = |key: &str| application[key].as_u64().unwrap_or(0);
+    application["waits"].is_object() || count("read_requests") + count("write_requests") == 0
+}
+
 /// The whole percentage that a part is.
 pub fn percent(part: u64, whole: u64) -> u64 {
     match whole {

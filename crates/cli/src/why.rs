@@ -10,6 +10,7 @@ use crate::target::Target;
 use crate::waits::{Waits, percent};
 use found::Found;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 use tidegate_sched::Cause;
@@ -56,12 +57,13 @@ impl Why {
             }
             states
         };
-        let before = self.since.map(|seconds| {
-            let states = look();
+        let mut states = look();
+        let mut report = Report::of(&states, None, &self.application)?;
+        if let Some(seconds) = self.since {
             std::thread::sleep(Duration::from_secs(seconds.into()));
-            states
-        });
-        let report = Report::of(&look(), before.as_deref(), &self.application)?;
+            let before = std::mem::replace(&mut states, look());
+            report = Report::of(&states, Some(&before), &self.application)?;
+        }
         match self.json {
             true => out!("{}\n", report.json(self.since)),
             false => out!("{}", crate::plain::page(&report.text(self.since))),
@@ -74,7 +76,8 @@ impl Why {
 struct Report {
     found: Found,
     waits: Waits,
-    /// Forwarders that had requests of it, and those that do not answer.
+    /// Forwarders that had requests of it, and those that do not answer, or did not at the first
+    /// look.
     forwarders: usize,
     silent: Vec<String>,
     /// Forwarders that have more applications than they tell the waits of.
@@ -83,21 +86,30 @@ struct Report {
 
 impl Report {
     fn of(states: &[Value], before: Option<&[Value]>, asked: &str) -> Result<Report, Fail> {
-        let silent = states.iter().filter(|state| state["error"].is_string());
-        let silent: Vec<String> = silent.map(|state| state["forwarder"].to_string()).collect();
-        if silent.len() == states.len() {
+        let is_silent = |state: &Value| state["error"].is_string();
+        if states.iter().all(is_silent) {
             return Err(Fail::runtime(
                 "no forwarder answers; `tidegate stat` says what is wrong with each",
             ));
         }
         let found = Found::look(states, asked)?;
         let (mut waits, mut forwarders) = (Waits::default(), 0);
-        let untold = states.iter().filter(|state| found.is_untold(state));
-        let untold = untold.map(|state| state["forwarder"].to_string()).collect();
+        let (mut silent, mut untold) = (Vec::new(), Vec::new());
         for (at, state) in states.iter().enumerate() {
-            let mut here = found.waits(state);
-            if let Some(then) = before.and_then(|before| before.get(at)) {
-                here = here.since(&found.waits(then));
+            let then = before.and_then(|before| before.get(at));
+            // Without one of the looks nobody knows what came between.
+            let looks = || then.into_iter().chain([state]);
+            if looks().any(is_silent) {
+                silent.push(state["forwarder"].to_string());
+                continue;
+            }
+            let without: BTreeSet<&str> = looks().flat_map(|state| found.untold(state)).collect();
+            if !without.is_empty() {
+                untold.push(state["forwarder"].to_string());
+            }
+            let mut here = found.waits(state, &without);
+            if let Some(then) = then {
+                here = here.since(&found.waits(then, &without));
             }
             forwarders += usize::from(here.all_ns() > 0);
             waits.add(&here);
@@ -294,6 +306,21 @@ mod tests {
             same,
             "`checkpoint` has had no reads or writes in the last 9 s. It has waited for nothing.\n"
         );
+    }
+
+    #[test]
+    fn what_one_of_two_looks_does_not_tell_is_not_of_the_interval() {
+        let silent = json!({ "forwarder": 1, "error": "x" });
+        let mut untold = state(2, 7);
+        let its = &mut untold["applications"][0];
+        its["waits"] = Value::Null;
+        its["read_requests"] = 4.into();
+        let before = [state(0, 10), silent, untold];
+        let now = [state(0, 15), state(1, 90), state(2, 90)];
+        let told = report(&now, Some(&before), "checkpoint").json(Some(9));
+        assert_eq!(told["lost_ns"], json!(5 * S));
+        let left_out = (&told["silent"], &told["untold"]);
+        assert_eq!(left_out, (&json!(["1"]), &json!(["2"])));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The application, or the job, that somebody asks for.
 
 use crate::fail::Fail;
-use crate::waits::Waits;
+use crate::waits::{Waits, is_told};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,30 +86,28 @@ impl Found {
         }
     }
 
-    /// Whether a forwarder has had requests of it, and does not tell what they waited for.
-    pub fn is_untold(&self, state: &Value) -> bool {
-        let mut its = state["applications"].as_array().into_iter().flatten();
-        its.any(|one| {
-            let is_its = one["app"]
-                .as_str()
-                .is_some_and(|app| self.apps.contains(app));
-            let count = |key: &str| one[key].as_u64().unwrap_or(0);
-            is_its && one["waits"].is_null() && count("read_requests") + count("write_requests") > 0
-        })
+    /// The ids under which a forwarder has had requests of it, and does not tell what they waited
+    /// for.
+    pub fn untold<'v>(&self, state: &'v Value) -> impl Iterator<Item = &'v str> {
+        let untold = self.its(state).filter(|(_, one)| !is_told(one));
+        untold.map(|(app, _)| app)
     }
 
-    /// What it waited for at a forwarder.
-    pub fn waits(&self, state: &Value) -> Waits {
+    /// What it waited for at a forwarder, under all ids but these.
+    pub fn waits(&self, state: &Value, without: &BTreeSet<&str>) -> Waits {
         let mut waits = Waits::default();
-        for one in state["applications"].as_array().into_iter().flatten() {
-            if one["app"]
-                .as_str()
-                .is_some_and(|app| self.apps.contains(app))
-            {
+        for (app, one) in self.its(state) {
+            if !without.contains(app) {
                 waits.add(&Waits::of(one));
             }
         }
         waits
+    }
+
+    fn its<'v>(&self, state: &'v Value) -> impl Iterator<Item = (&'v str, &'v Value)> {
+        let all = state["applications"].as_array().into_iter().flatten();
+        all.filter_map(|one| Some((one["app"].as_str()?, one)))
+            .filter(|(app, _)| self.apps.contains(*app))
     }
 }
 
