@@ -149,7 +149,7 @@ impl Report {
             "requests": waits.requests,
             "all_ns": waits.all_ns(),
             "lost_ns": waits.lost_ns(),
-            "cause": waits.most().map(|(cause, _)| cause.name()),
+            "cause": self.cause().map(|(cause, _)| cause.name()),
             "causes": causes.collect::<Vec<Value>>(),
         })
     }
@@ -163,7 +163,10 @@ impl Report {
         };
         let name = format!("`{}`", self.found.name);
         let mut text = match waits.all_ns() {
-            0 => format!("{name} has had no reads or writes {span}. It has waited for nothing.\n"),
+            0 if self.knows_all() => {
+                format!("{name} has had no reads or writes {span}. It has waited for nothing.\n")
+            }
+            0 => format!("No forwarder tells what {name} has waited for {span}.\n"),
             all_ns => {
                 let forwarders = match self.forwarders {
                     1 => "1 forwarder".to_string(),
@@ -194,15 +197,27 @@ impl Report {
         text
     }
 
+    /// Whether all forwarders tell of it.
+    fn knows_all(&self) -> bool {
+        self.silent.is_empty() && self.untold.is_empty()
+    }
+
+    /// What most of its time went to, and how much: `service`, or what it lost most to.
+    fn cause(&self) -> Option<(Cause, u64)> {
+        let service_ns = self.waits.ns[Cause::Service as usize];
+        let lost = self.waits.most();
+        let lost = lost.filter(|_| self.waits.lost_ns() >= service_ns);
+        lost.or((service_ns > 0).then_some((Cause::Service, service_ns)))
+    }
+
     /// The second sentence, without its end.
     fn reason(&self) -> String {
         let waits = &self.waits;
-        let service_ns = waits.ns[Cause::Service as usize];
-        let most = waits.most().filter(|(_, ns)| *ns >= service_ns);
-        let Some((cause, ns)) = most else {
-            let part = percent(service_ns, waits.all_ns());
+        let (cause, ns) = self.cause().unwrap_or((Cause::Service, 0));
+        if cause == Cause::Service {
+            let part = percent(ns, waits.all_ns());
             return format!("For {part} % of that time the back end worked for them (service)");
-        };
+        }
         let part = percent(ns, waits.lost_ns());
         let by = waits.of_cause(cause).into_iter().next();
         // Half of it, or it would be wrong to name one alone.
@@ -306,6 +321,35 @@ mod tests {
             same,
             "`checkpoint` has had no reads or writes in the last 9 s. It has waited for nothing.\n"
         );
+    }
+
+    #[test]
+    fn the_sentence_and_the_cause_are_of_what_took_more() {
+        for (service, cause) in [(4, "device"), (5, "device"), (6, "service")] {
+            let waits = json!({ "ns": {
+                "device": 3 * S, "limit": 2 * S, "service": service * S } });
+            let state = json!({ "forwarder": 0, "applications": [
+                { "app": "0a", "name": "a", "waits": waits }] });
+            let report = report(&[state], None, "a");
+            assert_eq!(report.json(None)["cause"], cause, "{service}");
+            let (text, wanted) = (
+                report.text(None),
+                match cause {
+                    "device" => "60 % of the wait was for the device",
+                    _ => "For 55 % of that time the back end worked",
+                },
+            );
+            assert!(text.contains(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_told_is_not_nothing() {
+        let state = json!({ "forwarder": 3, "applications": [
+            { "app": "0a", "name": "a", "read_requests": 9 }] });
+        let text = report(&[state], None, "a").text(None);
+        let wanted = "No forwarder tells what `a` has waited for since the forwarders began.\n";
+        assert!(text.starts_with(wanted), "{text}");
     }
 
     #[test]
