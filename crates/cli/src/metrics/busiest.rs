@@ -2,7 +2,7 @@
 //! late. Who used it long ago leaves the places to those who use it now.
 
 use crate::stat::COUNTS;
-use crate::waits::Waits;
+use crate::waits::{Waits, is_told};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ pub struct Application {
     pub job: String,
     /// By the key of the state.
     pub counts: BTreeMap<&'static str, u64>,
-    /// What its requests waited for.
-    pub waits: Waits,
+    /// What its requests waited for; None if the forwarder does not tell all of it.
+    pub waits: Option<Waits>,
 }
 
 impl Application {
@@ -91,6 +91,7 @@ impl Uses {
 /// The applications of a state; those of one name and user together.
 fn applications(state: &Value) -> Vec<Application> {
     let mut sums: BTreeMap<Key, Application> = BTreeMap::new();
+    let mut untold = Vec::new();
     for one in state["applications"].as_array().into_iter().flatten() {
         let text = |key: &str| one[key].as_str().map(str::to_string);
         let Some(name) = text("name").or_else(|| text("app")) else {
@@ -103,11 +104,20 @@ fn applications(state: &Value) -> Vec<Application> {
         if let Some(job) = text("job") {
             sum.job = job;
         }
-        sum.waits.add(&Waits::of(one));
+        if one["waits"].is_object() {
+            sum.waits.get_or_insert_default().add(&Waits::of(one));
+        }
+        if !is_told(one) {
+            untold.push((sum.name.clone(), sum.uid.clone()));
+        }
         for key in COUNTS {
             let counted = sum.counts.entry(key).or_default();
             *counted = counted.saturating_add(one[key].as_u64().unwrap_or(0));
         }
+    }
+    // A sum that a part comes into and goes out of again is no counter.
+    for key in untold {
+        sums.entry(key).and_modify(|sum| sum.waits = None);
     }
     sums.into_values().collect()
 }
@@ -142,6 +152,23 @@ mod tests {
             (shown[0].counts["charged_ns"], shown[0].job.as_str()),
             (7, "17")
         );
+    }
+
+    #[test]
+    fn waits_are_known_if_those_of_all_ids_are() {
+        let told = json!({ "app": "0a", "name": "x", "read_requests": 5,
+                           "waits": { "ns": { "device": 7 } } });
+        let untold = json!({ "app": "0b", "name": "x", "read_requests": 1 });
+        let idle = json!({ "app": "0c", "name": "x", "read_requests": 0 });
+        let waits = |list: &[&Value]| {
+            let shown = Uses::default().look(&json!({ "applications": list }), 9);
+            shown[0].waits.as_ref().map(Waits::all_ns)
+        };
+        assert_eq!(waits(&[&told, &idle]), Some(7));
+        assert_eq!(waits(&[&told, &untold]), None);
+        assert_eq!(waits(&[&untold, &told]), None);
+        assert_eq!(waits(&[&untold]), None);
+        assert_eq!(waits(&[&idle]), None);
     }
 
     #[test]

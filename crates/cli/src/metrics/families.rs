@@ -339,7 +339,8 @@ impl Family {
             },
             Of::WaitsOfApplications => {
                 let each = shown.iter();
-                let each = each.flat_map(|one| self.by_cause(one.labels(), &one.waits.ns));
+                let told = each.filter_map(|one| Some((one.labels(), one.waits.as_ref()?)));
+                let each = told.flat_map(|(labels, waits)| self.by_cause(labels, &waits.ns));
                 each.collect()
             }
             Of::Jobs => {
@@ -393,6 +394,7 @@ impl Family {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waits::Waits;
     use serde_json::json;
 
     #[test]
@@ -412,6 +414,18 @@ mod tests {
             let wanted = vec![(Labels::new(), is)];
             assert_eq!(numbers("tidegate_back_end_trouble", state), wanted);
         }
+        let of_applications = |waits: Option<Waits>| {
+            let one = Application {
+                waits,
+                ..Application::default()
+            };
+            let name = "tidegate_application_wait_seconds";
+            let family = FAMILIES.iter().find(|family| family.name == name);
+            let family = family.expect("it is there");
+            family.numbers(&json!({}), &[one]).len()
+        };
+        assert_eq!(of_applications(None), 0);
+        assert_eq!(of_applications(Some(Waits::default())), Cause::ALL.len());
         let seats =
             json!({ "seats": [{"state": "serving"}, {"state": "lost"}, {"state": "lost"}] });
         let [(lost, two), (serving, one)] = &numbers("tidegate_seats", seats)[..] else {

@@ -2,7 +2,7 @@
 
 use super::number;
 use crate::table;
-use crate::waits::{Waits, percent};
+use crate::waits::{Waits, is_told, percent};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use tidegate_server::user_of;
@@ -24,8 +24,8 @@ pub const COUNTS: [&str; 5] = [
     "charged_ns",
 ];
 
-/// The counts of an application, and what it waited for.
-type Sums = ([u64; 5], Waits);
+/// The counts of an application, what it waited for, and whether some of that is not told.
+type Sums = ([u64; 5], Waits, bool);
 
 /// Puts the names that are known beside the hashes.
 pub fn name(states: &mut [Value], names: &BTreeMap<String, String>) {
@@ -55,8 +55,9 @@ pub fn lay_out(states: &[Value]) -> String {
         let Some(name) = name else {
             continue;
         };
-        let (sum, waits) = sums.entry((name, application["uid"].as_u64())).or_default();
+        let (sum, waits, untold) = sums.entry((name, application["uid"].as_u64())).or_default();
         waits.add(&Waits::of(application));
+        *untold |= !is_told(application);
         for (sum, key) in sum.iter_mut().zip(COUNTS) {
             *sum = sum.saturating_add(number(&application[key]));
         }
@@ -65,7 +66,7 @@ pub fn lay_out(states: &[Value]) -> String {
     if sums.is_empty() {
         return String::new();
     }
-    sums.sort_by_key(|(_, ([.., charged_ns], _))| u64::MAX - charged_ns);
+    sums.sort_by_key(|(_, ([.., charged_ns], ..))| u64::MAX - charged_ns);
     let mut users: BTreeMap<u64, String> = BTreeMap::new();
     let mut user = |uid: u64| {
         let name = || {
@@ -77,7 +78,7 @@ pub fn lay_out(states: &[Value]) -> String {
     let rows = sums
         .iter()
         .take(SHOWN_MAX)
-        .map(|((name, uid), (sum, waits))| {
+        .map(|((name, uid), (sum, waits, untold))| {
             let [reads, read, writes, written, charged_ns] = *sum;
             vec![
                 name.to_string(),
@@ -87,7 +88,7 @@ pub fn lay_out(states: &[Value]) -> String {
                 writes.to_string(),
                 table::bytes(written),
                 table::time(charged_ns),
-                most_waited_for(waits),
+                most_waited_for(waits, *untold),
             ]
         });
     let rows: Vec<_> = rows.collect();
@@ -110,10 +111,12 @@ pub fn lay_out(states: &[Value]) -> String {
     text
 }
 
-/// The cause of most of what an application has waited, and how much of the wait it is.
-fn most_waited_for(waits: &Waits) -> String {
+/// The cause of most of what an application has waited, as far as it is told, and how much of the
+/// wait it is.
+fn most_waited_for(waits: &Waits, untold: bool) -> String {
     match waits.most() {
         Some((cause, ns)) => format!("{} {} %", cause.name(), percent(ns, waits.lost_ns())),
+        None if untold => String::new(),
         None => "-".to_string(),
     }
 }
@@ -163,6 +166,20 @@ mod tests {
              without what they did at forwarders that do not answer: 1\n"
         );
         assert_eq!(lay_out(&[json!({ "applications": [] })]), "");
+    }
+
+    #[test]
+    fn what_is_not_told_of_waits_is_not_none() {
+        let one = |reads: u64, waits: Value| {
+            let state = json!({ "applications": [
+                { "app": "0a", "uid": 4_000_000_007u32, "read_requests": reads, "waits": waits }]});
+            let text = lay_out(&[state]);
+            let last = text.lines().last().expect("a row").to_string();
+            last.ends_with(" -")
+        };
+        let none = json!({ "ns": { "service": 5 } });
+        assert!(one(3, none) && one(0, Value::Null));
+        assert!(!one(3, Value::Null));
     }
 
     #[test]
