@@ -69,9 +69,20 @@ impl Accounts {
         })
     }
 
-    /// What the requests of an application of a user waited for.
+    /// What the requests of an application of a user waited for. It closes no account: without room
+    /// it is what the user did without a name.
     pub(super) fn waits(&mut self, app: u64, user: Option<u32>) -> &mut WaitSums {
+        let app = match self.of.contains_key(&app) || self.has_room(user) {
+            true => app,
+            false => user.map_or(0, |uid| AppId::unnamed_of(uid).0),
+        };
         &mut self.account(app, user).waits
+    }
+
+    /// Whether a user can have one more account beside all others.
+    fn has_room(&self, user: Option<u32>) -> bool {
+        let his = user.and_then(|uid| self.named.get(&uid));
+        self.of.len() < ACCOUNTS_MAX && his.is_none_or(|named| *named < OF_USER_MAX)
     }
 
     /// All accounts: id, user and what was counted.
@@ -149,6 +160,7 @@ impl Accounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_sched::Cause;
 
     fn requests(accounts: &Accounts, of: u32) -> u64 {
         let his = accounts.iter().filter(|(_, user, _)| *user == Some(of));
@@ -183,5 +195,18 @@ mod tests {
             assert_eq!(accounts.of[&app].moved.requests[0], 1);
         }
         assert_eq!(requests(&accounts, 110), OF_USER_MAX as u64);
+    }
+
+    #[test]
+    fn what_requests_wait_for_closes_no_account() {
+        let mut accounts = Accounts::default();
+        let of = |n: u64| AppId(n).of_user(7).0;
+        for n in 1..=OF_USER_MAX as u64 + 100 {
+            accounts.waits(of(n), Some(7)).add(Cause::Device, 1);
+        }
+        assert_eq!(accounts.of.len(), OF_USER_MAX + 1);
+        let waited = |app| accounts.of[&app].waits.ns[Cause::Device as usize];
+        assert_eq!(waited(of(1)), 1);
+        assert_eq!(waited(AppId::unnamed_of(7).0), 100);
     }
 }
