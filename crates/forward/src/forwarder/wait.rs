@@ -74,6 +74,16 @@ impl Wait {
         self.state = State::BehindChunk;
     }
 
+    /// Adds what it has waited until now before it came to the scheduler, unless it is in the sums
+    /// already.
+    pub(super) fn charge_checks(&mut self, now: Time, sums: &mut WaitSums) {
+        if self.state == State::Checked {
+            self.checks_ns += self.take_ns(now);
+        }
+        sums.add(Cause::Memory, core::mem::take(&mut self.memory_ns));
+        sums.add(Cause::Checks, core::mem::take(&mut self.checks_ns));
+    }
+
     /// It is answered, and has run. Adds what is not in the sums yet.
     #[inline]
     pub(super) fn end(&self, now: Time, sums: &mut WaitSums) {

@@ -13,7 +13,7 @@
 use super::Forwarder;
 use super::data_requests::{key_of, request_id};
 use super::device_time::{Counts, DeviceTime};
-use super::receive::{Key, Pending};
+use super::receive::{Dispatch, Key, Pending};
 use super::wait::{State, Wait};
 use super::wait_sums::WaitSums;
 use alloc::vec::Vec;
@@ -210,7 +210,14 @@ impl Forwarder {
     pub(super) fn charge_waits(&mut self) {
         self.begin_waits();
         for key in self.requests.numbers() {
-            let wait = &mut self.requests[key].wait;
+            let pending = &mut self.requests[key];
+            if !matches!(pending.dispatch, Dispatch::Data(_) | Dispatch::WholeFile) {
+                continue;
+            }
+            let (app, user) = (pending.hints.app, pending.user);
+            let sums = self.counters.applications.waits(app, user);
+            pending.wait.charge_checks(self.now, sums);
+            let wait = &mut pending.wait;
             match wait.state {
                 State::Checked => {}
                 State::BehindChunk => self.charge_chunk(key),

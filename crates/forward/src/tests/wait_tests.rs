@@ -524,3 +524,27 @@ fn what_an_ended_client_leaves_has_no_place() {
     lab.ends();
     assert_eq!(lab.host.forwarder.waits_in_use(), (0, 0));
 }
+
+#[test]
+fn who_waits_for_its_checks_now_is_in_it() {
+    let mut lab = Lab::new(1, |_| {});
+    lab.host.hold_jobs = false;
+    let mut tester = Tester::of(&mut lab.host, 1000, peer(1000));
+    tester.find(&mut lab.host, "file");
+    tester.call(&mut lab.host, named("a")).expect("named");
+    lab.testers.insert("a", tester);
+    lab.host.hold_jobs = true;
+    // The back end does not say whether the user may read the file.
+    lab.call_ns = 100 * SECOND;
+    lab.reads("a", 0, 1);
+    lab.passes(40 * SECOND);
+    let app = AppId::from_name("a").of_user(1000).0;
+    for _ in 0..2 {
+        let (ns, _) = lab.host.forwarder.waits_of(app);
+        assert_eq!(ns[Cause::Checks as usize], 40 * SECOND);
+        assert_eq!(ns.iter().sum::<u64>(), 40 * SECOND);
+    }
+    lab.ends();
+    let (ns, _) = lab.host.forwarder.waits_of(app);
+    assert_eq!(ns.iter().sum::<u64>(), lab.took["a"]);
+}
