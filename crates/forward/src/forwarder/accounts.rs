@@ -205,8 +205,8 @@ mod tests {
             accounts.waits(of(n), Some(7)).add(Cause::Device, 1);
         }
         assert_eq!(accounts.of.len(), OF_USER_MAX + 1);
-        let waited = |app| accounts.of[&app].waits.ns[Cause::Device as usize];
-        assert_eq!(waited(of(1)), 1);
-        assert_eq!(waited(AppId::unnamed_of(7).0), 100);
+        let unnamed = &accounts.of[&AppId::unnamed_of(7).0];
+        assert!((1..=OF_USER_MAX as u64).all(|n| accounts.of.contains_key(&of(n))));
+        assert_eq!(unnamed.waits.ns[Cause::Device as usize], 100);
     }
 }
