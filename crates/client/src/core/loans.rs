@@ -287,6 +287,10 @@ impl Core {
             }
         }
         for (parent, name) in changed_names(&pending.op).into_iter().flatten() {
+            // A look that came between may have told which file it is.
+            if let Some(file) = self.names.file_of(parent, name) {
+                self.loans.drop_file(file);
+            }
             let place = (parent, Part::Name(name.into()));
             self.loans.answers.remove(&place);
         }

@@ -46,7 +46,8 @@ impl Forwarder {
     /// Whether a request that is to begin need not wait for loans. One that must begins when they
     /// are given back.
     fn loans_allow(&mut self, key: Key) -> bool {
-        if self.loans.period_ns == 0 {
+        // In a seat that is lost by now it is refused as soon as it begins.
+        if self.loans.period_ns == 0 || self.is_lost(key) {
             return true;
         }
         let pending = &mut self.requests[key];
@@ -205,9 +206,12 @@ impl Forwarder {
             let change = &self.loans.changes[&key];
             let except = change.except();
             let lent = |file: &Handle| self.loans.lent_until(self.now, *file, except);
-            let until = change.files.iter().filter_map(lent).min();
-            if let Some(until) = until {
-                self.wake_by(until);
+            match change.files.iter().filter_map(lent).min() {
+                Some(until) => self.wake_by(until),
+                None => {
+                    let files = self.loans.changes[&key].files.clone();
+                    self.loans.given_back.extend(files);
+                }
             }
         }
     }
@@ -226,8 +230,8 @@ impl Forwarder {
     }
 
     /// The forwarder has the seat. Whoever had it before may have lent something to the clients
-    /// that the seat's table names.
-    pub(super) fn inherit_loans(&mut self, seat: u16) {
+    /// that the seat's table names, or that it lacks.
+    pub(super) fn inherit_loans(&mut self, seat: u16, lacks_clients: bool) {
         if self.loans.period_ns == 0 {
             return;
         }
@@ -238,7 +242,7 @@ impl Forwarder {
         let mut owners: BTreeSet<u64> = named.map(|(client, _)| *client).collect();
         // A client that was lent something may not be in a table that outlived the node.
         let persists = seat.table.as_deref().is_some_and(SeatTable::must_persist);
-        if seat.whole_grace || own || persists && seat.generation > 1 {
+        if lacks_clients || seat.whole_grace || own || persists && seat.generation > 1 {
             // No client has this id. So the whole time is waited for.
             owners.insert(0);
         }
@@ -276,10 +280,13 @@ impl Forwarder {
         // Attributes change with names, too: the forwarder must know the only name. A directory
         // has only one, whatever the number of its links.
         let only = |attr: &Attr| attr.nlink == 1 || attr.mode & S_IFMT == S_IFDIR;
-        let found = attr.filter(|_| look.name.is_some()).filter(only);
+        // The name may lead elsewhere by now.
+        let named = look.name.is_some() && self.loans.is_as_at(look.mark, look.file);
+        let found = attr.filter(|_| named).filter(only);
         let found = found.map(|attr| attr.handle).filter(|it| may_lend(*it));
         let root = self.config.root.handle == look.file;
-        let named = attr.is_none_or(|it| only(&it) && (root || self.loans.has_name(it.handle)));
+        let named =
+            attr.is_none_or(|it| only(&it) && (root || self.loans.has_name(it.handle, look.mark)));
         let asked = look.name.is_some() || named;
         let asked = Some(look.file).filter(|file| asked && may_lend(*file));
         let lends = asked.is_some() || found.is_some();
@@ -288,14 +295,16 @@ impl Forwarder {
             return nothing;
         }
         let (now, client) = (self.now, pending.client);
-        let lent = Lent {
-            asked: asked.is_some_and(|file| self.loans.lend(now, file, client)),
-            found: found.is_some_and(|file| self.loans.lend(now, file, client)),
+        let called = |loans: &mut Loans, file| match &look.name {
+            Some(name) => loans.call(file, (look.file, name)),
+            None => false,
         };
-        if let (true, Some(file), Some(name)) = (lent.found, found, &look.name) {
-            self.loans.call(file, (look.file, name));
+        let loans = &mut self.loans;
+        let found = found.filter(|file| called(loans, *file));
+        Lent {
+            asked: asked.is_some_and(|file| loans.lend(now, file, client)),
+            found: found.is_some_and(|file| loans.lend(now, file, client)),
         }
-        lent
     }
 
     /// The answer to a request leaves. What the client itself was lent of the files that the
@@ -310,13 +319,16 @@ impl Forwarder {
         let Some(change) = self.loans.end_change(key) else {
             return;
         };
-        if pending.dispatch != Dispatch::Names {
-            for file in &change.files {
-                self.loans.throw_away(*file, change.client);
-            }
-        }
+        let directories = pending.op.iter().flat_map(|op| op.files()).flatten();
+        let directories = directories.filter(|(_, of)| *of == FileUse::Names);
+        let directories: Vec<Handle> = directories.map(|(handle, _)| handle).collect();
+        let mut files = change.files;
         for name in pending.op.iter().flat_map(changed_names) {
+            files.extend(self.loans.called(&name));
             self.loans.forget_name(&name);
+        }
+        for file in files.iter().filter(|file| !directories.contains(file)) {
+            self.loans.throw_away(*file, change.client);
         }
     }
 }

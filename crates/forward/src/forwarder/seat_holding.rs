@@ -185,7 +185,7 @@ impl Forwarder {
         if !reclaiming {
             self.outputs.push_back(Output::Reclaimed { seat: number });
         }
-        self.inherit_loans(number);
+        self.inherit_loans(number, damaged > 0);
         self.resolve(number, reply_slots);
     }
 

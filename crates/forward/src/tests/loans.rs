@@ -158,6 +158,25 @@ fn a_silent_client_keeps_a_change_waiting_until_its_loan_is_over() {
     assert!(other.take(&mut host, &request).0.is_ok());
 }
 
+/// A loan that was given again ends when that does, whatever was lent since.
+#[test]
+fn a_loan_given_again_keeps_a_change_waiting_no_longer() {
+    let mut world = World::new();
+    let mut host = lending(&mut world);
+    let (mut one, mut other) = (Tester::new(&mut host, 7), Tester::new(&mut host, 8));
+    let handle = one.create(&mut host, "a");
+    let later = one.create(&mut host, "b");
+    for handle in [handle, handle, later] {
+        assert_eq!(one.is_lent(&mut host, Op::Listxattr { handle }), ASKED);
+        host.advance(LOAN / 2);
+    }
+    // 1.5 s have passed: the first loan was given again after 0.5 s, and ends after 1.625 s.
+    let request = other.send(&mut host, chmod(handle), &[]);
+    assert_eq!(recalled(&mut host, one.conn), [handle]);
+    host.advance(LOAN / 8);
+    assert!(other.take(&mut host, &request).0.is_ok());
+}
+
 #[test]
 fn an_own_change_waits_for_others_only() {
     let mut world = World::new();
@@ -184,12 +203,30 @@ fn a_look_that_began_before_a_change_ended_is_not_lent() {
     host.jobs.rotate_left(1);
     host.run_job();
     host.replies.pop_front().expect("the change's reply");
+    // A name that may lead elsewhere by now says nothing of the file, either.
+    let rename = Op::Rename {
+        parent: root,
+        name: Box::from(*b"a"),
+        new_parent: root,
+        new_name: Box::from(*b"b"),
+        mode: RenameMode::Replace,
+    };
     let mut lent = || {
         host.run_job();
         host.replies.pop_front().expect("a reply").1.lent
     };
     assert_eq!(lent(), Lent::default(), "attributes");
     assert_eq!(lent(), ASKED, "the name alone");
+    one.send(&mut host, lookup(root, "a"), &[]);
+    other.send(&mut host, rename, &[]);
+    assert_eq!(recalled(&mut host, one.conn), [root]);
+    one.gives_back(&mut host, root);
+    host.jobs.rotate_left(1);
+    host.run_job();
+    host.replies.pop_front().expect("the change's reply");
+    host.run_job();
+    let (_, reply, _) = host.replies.pop_front().expect("a reply");
+    assert_eq!(reply.lent, Lent::default());
     host.hold_jobs = false;
     assert_eq!(one.is_lent(&mut host, Op::Listxattr { handle }), ASKED);
 }

@@ -31,7 +31,7 @@ pub(in crate::forwarder) struct Loans {
     ends: VecDeque<(Time, Handle, u64)>,
     /// The only name of files that were lent when they were looked up, and back.
     by_name: BTreeMap<(Handle, Name), Handle>,
-    names: BTreeMap<Handle, (Handle, Name)>,
+    names: BTreeMap<Handle, Called>,
     /// Requests that change files, from their beginning to their answer.
     pub(super) changes: BTreeMap<Key, Change>,
     /// How many requests change each file.
@@ -60,6 +60,13 @@ pub(in crate::forwarder) struct LoanCounts {
     pub(in crate::forwarder) lent: u64,
     pub(in crate::forwarder) recalled: u64,
     pub(in crate::forwarder) given_back: u64,
+}
+
+/// The only name of a file.
+struct Called {
+    name: (Handle, Name),
+    /// Since when it is known, on the loans' clock.
+    since: u64,
 }
 
 pub(super) struct Loan {
@@ -218,21 +225,32 @@ impl Loans {
         }
     }
 
-    /// Notes the only name of a file.
-    pub(super) fn call(&mut self, handle: Handle, (parent, name): (Handle, &Name)) {
-        let key = (parent, name.clone());
-        if self.names.get(&handle) == Some(&key) {
-            return;
+    /// Notes the only name of a file; false if there is no room for it.
+    pub(super) fn call(&mut self, handle: Handle, (parent, name): (Handle, &Name)) -> bool {
+        let name = (parent, name.clone());
+        if self.names.get(&handle).is_some_and(|it| it.name == name) {
+            return true;
         }
         if self.names.len() >= NAMES_MAX {
-            self.names.clear();
-            self.by_name.clear();
+            // Of what is lent the name must stay known.
+            let borrowers = &self.borrowers;
+            self.names.retain(|file, _| borrowers.contains_key(file));
+            self.by_name.retain(|_, file| borrowers.contains_key(file));
+            if self.names.len() >= NAMES_MAX / 2 {
+                return false;
+            }
         }
-        self.forget_name(&key);
-        if let Some(old) = self.names.insert(handle, key.clone()) {
-            self.by_name.remove(&old);
+        self.forget_name(&name);
+        let since = self.clock;
+        let called = Called {
+            name: name.clone(),
+            since,
+        };
+        if let Some(old) = self.names.insert(handle, called) {
+            self.by_name.remove(&old.name);
         }
-        self.by_name.insert(key, handle);
+        self.by_name.insert(name, handle);
+        true
     }
 
     /// The file whose only name this is, as far as it is known.
@@ -240,9 +258,9 @@ impl Loans {
         self.by_name.get(name).copied()
     }
 
-    /// Whether the only name of a file is known.
-    pub(super) fn has_name(&self, handle: Handle) -> bool {
-        self.names.contains_key(&handle)
+    /// Whether the only name of a file has been known since `mark`.
+    pub(super) fn has_name(&self, handle: Handle, mark: u64) -> bool {
+        self.names.get(&handle).is_some_and(|it| it.since <= mark)
     }
 
     /// A name leads elsewhere from now on.
@@ -252,11 +270,16 @@ impl Loans {
         }
     }
 
+    /// Whether nobody has changed the file since the time `mark` of the loans' clock, or does now.
+    pub(super) fn is_as_at(&self, mark: u64, handle: Handle) -> bool {
+        let changed = self.changed.get(&handle).copied().unwrap_or(0);
+        mark >= self.forgotten.max(changed) && !self.changing.contains_key(&handle)
+    }
+
     /// Whether a file may be lent with an answer whose request began at the time `mark` of the
     /// loans' clock.
     pub(super) fn may_lend(&self, now: Time, handle: Handle, mark: u64) -> bool {
-        let changed = self.changed.get(&handle).copied().unwrap_or(0);
-        if mark < self.forgotten.max(changed) || self.changing.contains_key(&handle) {
+        if !self.is_as_at(mark, handle) {
             return false;
         }
         let contest = self.contested.get(&handle);
