@@ -281,13 +281,13 @@ impl Forwarder {
         // has only one, whatever the number of its links.
         let only = |attr: &Attr| attr.nlink == 1 || attr.mode & S_IFMT == S_IFDIR;
         // The name may lead elsewhere by now.
-        let named = look.name.is_some() && self.loans.is_as_at(look.mark, look.file);
-        let found = attr.filter(|_| named).filter(only);
+        let leads_there = look.name.is_some() && self.loans.is_as_at(look.mark, look.file);
+        let found = attr.filter(|_| leads_there).filter(only);
         let found = found.map(|attr| attr.handle).filter(|it| may_lend(*it));
         let root = self.config.root.handle == look.file;
-        let named =
-            attr.is_none_or(|it| only(&it) && (root || self.loans.has_name(it.handle, look.mark)));
-        let asked = look.name.is_some() || named;
+        let is_known = |it: Attr| root || self.loans.has_name(it.handle, look.mark);
+        let lasts = attr.is_none_or(|it| only(&it) && is_known(it));
+        let asked = look.name.is_some() || lasts;
         let asked = Some(look.file).filter(|file| asked && may_lend(*file));
         let lends = asked.is_some() || found.is_some();
         // The successor must know the client.
