@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, Statfs, Status};
+use tidegate_wire::{Attr, Caller, Handle, Listing, Name, RenameMode, SetAttr, Statfs, Status};
 
 /// A Linux errno, x86-64 numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,15 +141,16 @@ pub trait Files {
         mode: RenameMode,
     ) -> Done<()>;
     /// Entries after `cookie` (0: from the start), at most `bytes_max` bytes, where an entry counts
-    /// its name and 32 bytes. Empty at the end.
+    /// its name and 32 bytes. Where `xattrs` is given, those that the caller may look up have their
+    /// attributes, and say which of these extended ones the file lacks; its handle is known then.
     fn readdir(
         &mut self,
         caller: Option<&Caller>,
         handle: Handle,
         cookie: u64,
         bytes_max: u32,
-        plus: bool,
-    ) -> Done<Vec<Entry>>;
+        xattrs: Option<&[Name]>,
+    ) -> Done<Listing>;
     /// chmod, chown, truncate, utimens in one.
     fn set_attr(&mut self, caller: Option<&Caller>, handle: Handle, set: &SetAttr) -> Done<Attr>;
     /// Checks that the caller may open the file so; its owner always may. Remembers that the file

@@ -303,7 +303,11 @@ fn ask(files: &mut dyn Files, caller: Option<&Caller>, op: &Op) -> Result<Outcom
             cookie,
             bytes_max,
             plus,
-        } => Outcome::Entries(files.readdir(caller, *handle, *cookie, *bytes_max, *plus)?),
+            xattrs,
+        } => {
+            let xattrs = plus.then_some(&xattrs[..]);
+            Outcome::Entries(files.readdir(caller, *handle, *cookie, *bytes_max, xattrs)?)
+        }
         Op::Readlink { handle } => Outcome::Text(files.readlink(caller, *handle)?),
         Op::Access { handle, mask } => {
             files.access(caller, *handle, *mask)?;

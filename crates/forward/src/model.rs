@@ -6,6 +6,7 @@
 //! effect any more. A process killed at every n in turn is one killed between any two of its steps.
 
 mod disk;
+mod listing;
 mod model_data;
 mod model_files;
 mod model_names;

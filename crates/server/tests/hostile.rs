@@ -239,6 +239,7 @@ fn some_op(peer: &mut Peer, file: Handle, random: &mut Random) -> (Op, Vec<u8>) 
             cookie: 0,
             bytes_max: 4096,
             plus: true,
+            xattrs: vec![name(random)],
         },
         5 => Op::Read {
             handle: file,

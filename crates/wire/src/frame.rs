@@ -52,7 +52,7 @@ pub const HEAD_MAX: usize = HEADER_LEN + BODY_MAX;
 /// has lent them ([`Op::GiveBack`](crate::Op::GiveBack)).
 pub const NOTICE: u64 = 0;
 /// The version of the frame that this code speaks.
-pub const VERSION: u8 = 7;
+pub const VERSION: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"TGW1";
 

@@ -11,7 +11,7 @@ mod pipeline;
 
 pub use op::Op;
 pub use operations::{AskedSeat, FileUse, Named, OpKind, OpSpec, ReplyKind};
-pub use outcome::{Entry, Lens, Outcome, Statfs};
+pub use outcome::{Entry, Lens, Listing, Outcome, Statfs};
 pub use pipeline::{CHUNK_MIN, Pipeline, Pipelining};
 
 /// Identity of a file on the back end. A rename does not change it. `birth` tells two files apart
@@ -463,6 +463,8 @@ pub const ADDRESS_MAX: usize = 512;
 pub const LISTED_BYTES_MAX: usize = 64 * 1024;
 /// Largest `bytes_max` of [`Op::Readdir`]. So many bytes of names, with attributes, fit a body.
 pub const READDIR_MAX: u32 = 32 * 1024;
+/// Most extended attributes that an [`Op::Readdir`] asks for.
+pub const LISTED_XATTRS_MAX: usize = 4;
 /// Largest body of a frame, bytes.
 pub const BODY_MAX: usize = 128 * 1024;
 /// Largest payload of a frame that any configuration may allow, bytes.

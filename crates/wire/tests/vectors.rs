@@ -170,6 +170,16 @@ fn shares() -> Vec<(&'static str, Request)> {
                 project: Box::from(*b"climate"),
             }),
         ),
+        (
+            "readdir",
+            request(Op::Readdir {
+                handle: FILE,
+                cookie: 7,
+                bytes_max: 8192,
+                plus: true,
+                xattrs: vec![Box::from(*b"user.a"), Box::from(*b"security.b")],
+            }),
+        ),
         ("drain", request(Op::Drain { undo: true })),
         ("give-back", request(Op::GiveBack { handle: FILE })),
         (
@@ -296,8 +306,13 @@ fn replies() -> Vec<(&'static str, u8, Reply)> {
         kind: 8,
         cookie,
         attr,
+        lacks: u8::from(attr.is_some()) * 2,
+        lent: attr.is_some(),
     };
-    let entries = vec![entry(b"a", 1, None), entry(b"b", 2, Some(attr()))];
+    let listing = Listing {
+        entries: vec![entry(b"a", 1, None), entry(b"b", 2, Some(attr()))],
+        ended: true,
+    };
     let data = Outcome::Data {
         lens: Lens {
             first: 4096,
@@ -316,7 +331,7 @@ fn replies() -> Vec<(&'static str, u8, Reply)> {
             op("create"),
             reply(Ok(Outcome::Attr(attr()))),
         ),
-        ("readdir-reply", 25, reply(Ok(Outcome::Entries(entries)))),
+        ("readdir-reply", 25, reply(Ok(Outcome::Entries(listing)))),
         (
             "read-reply",
             op("read"),

@@ -9,9 +9,9 @@ use tidegate_client::core::{
 };
 use tidegate_client::wire::frame::{HEADER_LEN, decode_header, decode_reply, encode_reply};
 use tidegate_client::wire::{
-    Attr, Entry, ExportId, Extent, Handle, HelloReply, Lens, Lent, Listed, Lock, LockFamily,
-    LockKind, Op, OpKind, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply, Request, Statfs,
-    Status,
+    Attr, Entry, ExportId, Extent, Handle, HelloReply, Lens, Lent, Listed, Listing, Lock,
+    LockFamily, LockKind, Op, OpKind, Outcome, PAYLOAD_LIMIT, Pipeline, Pipelining, Reply, Request,
+    Statfs, Status,
 };
 use tidegate_client::{Answer, Payload};
 
@@ -422,8 +422,13 @@ fn outcome(
                 kind: draw.u8(),
                 cookie: draw.size(),
                 attr: draw.yes().then(|| attr(draw, handles)),
+                lacks: draw.u8(),
+                lent: draw.yes(),
             });
-            Outcome::Entries(entries.collect())
+            Outcome::Entries(Listing {
+                entries: entries.collect(),
+                ended: draw.yes(),
+            })
         }
         Kind::Data => Outcome::Data {
             lens: lens(draw, op),

@@ -199,6 +199,7 @@ fn look(draw: &mut Draw<'_>, kind: OpKind, of: &Things<'_>) -> Op {
             cookie: draw.u8().into(),
             bytes_max: draw.u16().into(),
             plus: draw.yes(),
+            xattrs: (0..draw.u8() % 5).map(|_| name(draw, of)).collect(),
         },
         OpKind::Readlink => Op::Readlink { handle },
         OpKind::Access => Op::Access {

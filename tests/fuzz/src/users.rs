@@ -200,10 +200,14 @@ impl World {
         // Whoever looks has met what leads there.
         let met = [self.root, folder];
         for folder in met {
-            if let Ok(entries) = self.looks.readdir(None, folder, 0, u32::MAX, true)
+            if let Ok(listing) = self.looks.readdir(None, folder, 0, u32::MAX, Some(&[]))
                 && folder == met[1]
             {
-                return entries.iter().filter_map(|entry| entry.attr).collect();
+                return listing
+                    .entries
+                    .iter()
+                    .filter_map(|entry| entry.attr)
+                    .collect();
             }
         }
         Vec::new()
@@ -468,8 +472,8 @@ impl World {
         assert!(!told(payload), "bytes of the other: {op:?}");
         match result {
             Ok(Outcome::Attr(attr)) => assert!(!hidden(attr.handle), "attributes: {op:?}"),
-            Ok(Outcome::Entries(entries)) => {
-                for entry in entries {
+            Ok(Outcome::Entries(listing)) => {
+                for entry in &listing.entries {
                     let handle = entry.attr.map(|attr| attr.handle);
                     let hidden = handle.is_some_and(hidden) || told(&entry.name);
                     assert!(!hidden, "an entry of the other: {op:?}");

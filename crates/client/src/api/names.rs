@@ -2,7 +2,7 @@
 
 use super::{Client, Context, Errno};
 use crate::payload::Payload;
-use crate::wire::{Attr, Entry, Handle, Op, Outcome, READDIR_MAX, RenameMode};
+use crate::wire::{Attr, Handle, Listing, Op, Outcome, READDIR_MAX, RenameMode};
 
 impl Client {
     /// Attributes of the file with this name.
@@ -139,7 +139,7 @@ impl Client {
     }
 
     /// Some entries of a directory after the one with `cookie` (0: from the start), with their
-    /// attributes if `plus`; no entry at the end.
+    /// attributes if `plus`.
     pub fn readdir(
         &self,
         ctx: &Context,
@@ -147,16 +147,17 @@ impl Client {
         cookie: u64,
         bytes_max: u32,
         plus: bool,
-    ) -> Result<Vec<Entry>, Errno> {
+    ) -> Result<Listing, Errno> {
         let bytes_max = bytes_max.min(READDIR_MAX);
         let op = Op::Readdir {
             handle,
             cookie,
             bytes_max,
             plus,
+            xattrs: Vec::new(),
         };
         match self.call(ctx, op, Payload::new())?.outcome {
-            Outcome::Entries(entries) => Ok(entries),
+            Outcome::Entries(listing) => Ok(listing),
             _ => Err(Errno::IO),
         }
     }

@@ -197,10 +197,9 @@ impl Position {
     fn next(&mut self, owner: &Owner, handle: Handle) -> Result<Option<tidegate_entry>, Errno> {
         if self.entries.is_empty() && !self.ended {
             let (client, ctx) = (&owner.client, owner.context());
-            self.entries = client
-                .readdir(&ctx, handle, self.cookie, READDIR_MAX, false)?
-                .into();
-            self.ended = self.entries.is_empty();
+            let listing = client.readdir(&ctx, handle, self.cookie, READDIR_MAX, false)?;
+            self.ended = listing.ended || listing.entries.is_empty();
+            self.entries = listing.entries.into();
         }
         let Some(next) = self.entries.pop_front() else {
             return Ok(None);

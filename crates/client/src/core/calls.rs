@@ -12,8 +12,8 @@ use crate::core::{Answer, Data, Errno};
 use crate::payload::Payload;
 use crate::wire::frame::name_is_valid;
 use crate::wire::{
-    Extent, Extents, GROUPS_MAX, Handle, Hints, Lens, Lock, NAME_MAX, Named, Op, Outcome, PATH_MAX,
-    POLICY_MAX, Pipelining, READDIR_MAX, XATTR_MAX,
+    Extent, Extents, GROUPS_MAX, Handle, Hints, LISTED_XATTRS_MAX, Lens, Lock, NAME_MAX, Named, Op,
+    Outcome, PATH_MAX, POLICY_MAX, Pipelining, READDIR_MAX, XATTR_MAX,
 };
 use crate::wire::{
     attribute_ops, content_ops, lock_ops, look_ops, name_ops, open_ops, path_ops, session_ops,
@@ -441,6 +441,10 @@ fn check(call: &Call, forwarders: usize) -> Result<(), Errno> {
             check_lock(lock)
         }
         Op::TestLock { lock, .. } => check_lock(lock),
+        Op::Readdir { xattrs, .. } => {
+            or(xattrs.len() <= LISTED_XATTRS_MAX, Errno::INVAL)?;
+            xattrs.iter().try_for_each(|name| check_xattr_name(name))
+        }
         Op::Access { mask, .. } => or(*mask <= 7, Errno::INVAL),
         Op::Seek { whence, .. } => or((3..=4).contains(whence), Errno::INVAL),
         Op::Status | Op::Drain { .. } => or(call.forwarder < forwarders, Errno::INVAL),

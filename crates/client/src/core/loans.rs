@@ -13,7 +13,7 @@ use super::replies::Settled;
 use super::requests::{Pending, Purpose, Target};
 use crate::core::Errno;
 use crate::payload::Payload;
-use crate::wire::{Attr, Caller, FileUse, Handle, Lent, Name, Named, Op, Outcome};
+use crate::wire::{Attr, Caller, Entry, FileUse, Handle, Lent, Name, Named, Op, Outcome};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -110,8 +110,14 @@ impl Loans {
     }
 
     /// Keeps what a reply lends.
-    fn keep(&mut self, op: &Op, result: &Result<Outcome, Errno>, lent: Lent, terms: &Terms<'_>) {
+    fn keep(&mut self, op: &Op, result: Result<&Outcome, Errno>, lent: Lent, terms: &Terms<'_>) {
         self.forget_ended(terms.now);
+        if let (Op::Readdir { handle, xattrs, .. }, Ok(Outcome::Entries(listing))) = (op, result)
+            && lent.asked
+        {
+            let entries = listing.entries.iter();
+            entries.for_each(|entry| self.keep_entry(*handle, entry, xattrs, terms));
+        }
         let Some(place) = place_of(op) else {
             return;
         };
@@ -135,6 +141,23 @@ impl Loans {
         };
         if lent.asked {
             self.put(place, value, terms);
+        }
+    }
+
+    /// Keeps what an entry of a directory lends.
+    fn keep_entry(&mut self, parent: Handle, entry: &Entry, xattrs: &[Name], terms: &Terms<'_>) {
+        let Some(attr) = entry.attr else {
+            return;
+        };
+        let (file, name) = (attr.handle, Part::Name(entry.name.clone()));
+        self.put((parent, name), Value::LeadsTo(Some(file)), terms);
+        if entry.lent {
+            self.put((file, Part::Attr), Value::Attr(attr), terms);
+            let lacks = |at: &usize| entry.lacks & 1 << at != 0;
+            for at in (0..xattrs.len()).filter(lacks) {
+                let place = (file, Part::Xattr(xattrs[at].clone()));
+                self.put(place, Value::Text(None), terms);
+            }
         }
     }
 
@@ -308,11 +331,16 @@ impl Core {
         &mut self,
         forwarder: usize,
         pending: u64,
-        result: &Result<Outcome, Errno>,
+        result: Result<&Outcome, Errno>,
         lent: Lent,
     ) {
-        if let Ok(Outcome::Attr(attr)) = result {
-            self.loans.compare(attr);
+        match result {
+            Ok(Outcome::Attr(attr)) => self.loans.compare(attr),
+            Ok(Outcome::Entries(listing)) => {
+                let attrs = listing.entries.iter().filter_map(|entry| entry.attr);
+                attrs.for_each(|attr| self.loans.compare(&attr));
+            }
+            _ => {}
         }
         let period = self.sessions[forwarder].loan_ns();
         let Some(pending) = self.requests.get(&pending).filter(|_| period > 0) else {

@@ -84,14 +84,13 @@ impl Core {
                 known.generation = reply.generation;
             }
         }
-        let tells_attributes = matches!(reply.result, Ok(Outcome::Attr(_)));
-        if reply.lent != Lent::default() || tells_attributes {
-            let result = match &reply.result {
-                Ok(outcome) => Ok(outcome.clone()),
-                Err(Status::Errno(errno)) => Err(Errno(i32::from(*errno))),
-                Err(_) => Err(Errno::PROTO),
-            };
-            self.lent(forwarder, id, &result, reply.lent);
+        let tells = matches!(reply.result, Ok(Outcome::Attr(_) | Outcome::Entries(_)));
+        if reply.lent != Lent::default() || tells {
+            let result = reply.result.as_ref().map_err(|status| match status {
+                Status::Errno(errno) => Errno(i32::from(*errno)),
+                _ => Errno::PROTO,
+            });
+            self.lent(forwarder, id, result, reply.lent);
         }
         match reply.result {
             Ok(outcome) => self.settled(forwarder, id, Ok((outcome, payload))),
@@ -210,8 +209,8 @@ impl Core {
             | (Op::Link { parent, name, .. }, Outcome::Attr(attr)) => {
                 self.seen(*parent, name, attr);
             }
-            (Op::Readdir { handle, .. }, Outcome::Entries(entries)) => {
-                for entry in entries {
+            (Op::Readdir { handle, .. }, Outcome::Entries(listing)) => {
+                for entry in &listing.entries {
                     if let Some(attr) = &entry.attr {
                         self.seen(*handle, &entry.name, attr);
                     }

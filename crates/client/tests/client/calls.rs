@@ -98,12 +98,14 @@ fn names_come_and_go() {
     let mut names = Vec::new();
     let mut cookie = 0;
     loop {
-        let entries = client
+        let listing = client
             .readdir(&ctx, root, cookie, 32 << 10, false)
             .expect("a listing");
-        let Some(last) = entries.last() else { break };
+        let Some(last) = listing.entries.last() else {
+            break;
+        };
         cookie = last.cookie;
-        names.extend(entries.into_iter().map(|entry| entry.name));
+        names.extend(listing.entries.into_iter().map(|entry| entry.name));
     }
     let expected: [&[u8]; 6] = [b"file2", b"file3", b"file4", b"file5", b"file6", b"first"];
     names.sort();

@@ -26,7 +26,7 @@ use table::Change;
 pub(super) use table::Loans;
 use tidegate_sched::Direction;
 use tidegate_wire::{
-    Attr, FileUse, Handle, Lent, Name, Named, Op, OpKind, Outcome, Reply, Status, frame,
+    Attr, Entry, FileUse, Handle, Lent, Name, Named, Op, OpKind, Outcome, Reply, Status, frame,
 };
 
 const ENOENT: u16 = 2;
@@ -253,11 +253,10 @@ impl Forwarder {
         }
     }
 
-    /// What is lent with the answer to a request.
-    pub(super) fn lend(&mut self, pending: &Pending, result: &Result<Outcome, Status>) -> Lent {
-        let nothing = Lent::default();
+    /// What is lent with the answer to a request. Entries of a listing say it themselves.
+    pub(super) fn lend(&mut self, pending: &Pending, result: &mut Result<Outcome, Status>) -> Lent {
         let Some(look) = &pending.look else {
-            return nothing;
+            return Lent::default();
         };
         let client = self.clients.get(&pending.client);
         let client = client.filter(|it| it.borrows && !it.standing.is_checked() && !it.ended);
@@ -265,34 +264,39 @@ impl Forwarder {
         let first = client.and_then(|it| it.conn) == Some(pending.conn);
         let seat = &self.seats[pending.seat];
         if !first || seat.state != State::Held || seat.in_grace() {
-            return nothing;
+            return Lent::default();
         }
-        let attr = match result {
-            Ok(Outcome::Attr(attr)) => Some(*attr),
-            Ok(Outcome::Text(_)) | Err(Status::Errno(ENOENT | ENODATA)) => None,
-            _ => return nothing,
-        };
         self.loans.forget_ended(self.now);
-        let may_lend = |file: Handle| {
-            let loans = &self.loans;
-            !self.opens.is_written(file) && loans.may_lend(self.now, file, look.mark)
-        };
-        // Attributes change with names, too: the forwarder must know the only name. A directory
-        // has only one, whatever the number of its links.
-        let only = |attr: &Attr| attr.nlink == 1 || attr.mode & S_IFMT == S_IFDIR;
+        match result {
+            Ok(Outcome::Attr(attr)) => self.lend_look(pending, look, Some(*attr)),
+            Ok(Outcome::Text(_)) | Err(Status::Errno(ENOENT | ENODATA)) => {
+                self.lend_look(pending, look, None)
+            }
+            Ok(Outcome::Entries(listing)) => self.lend_entries(pending, look, &mut listing.entries),
+            _ => Lent::default(),
+        }
+    }
+
+    /// Whether a file may be lent with an answer for which the host began to look at this mark.
+    fn may_lend(&self, file: Handle, mark: u64) -> bool {
+        !self.opens.is_written(file) && self.loans.may_lend(self.now, file, mark)
+    }
+
+    fn lend_look(&mut self, pending: &Pending, look: &Look, attr: Option<Attr>) -> Lent {
         // The name may lead elsewhere by now.
         let leads_there = look.name.is_some() && self.loans.is_as_at(look.mark, look.file);
-        let found = attr.filter(|_| leads_there).filter(only);
-        let found = found.map(|attr| attr.handle).filter(|it| may_lend(*it));
+        let found = attr.filter(|_| leads_there).filter(has_one_name);
+        let found = found.map(|attr| attr.handle);
+        let found = found.filter(|it| self.may_lend(*it, look.mark));
         let root = self.config.root.handle == look.file;
         let is_known = |it: Attr| root || self.loans.has_name(it.handle, look.mark);
-        let lasts = attr.is_none_or(|it| only(&it) && is_known(it));
+        let lasts = attr.is_none_or(|it| has_one_name(&it) && is_known(it));
         let asked = look.name.is_some() || lasts;
-        let asked = Some(look.file).filter(|file| asked && may_lend(*file));
+        let asked = Some(look.file).filter(|file| asked && self.may_lend(*file, look.mark));
         let lends = asked.is_some() || found.is_some();
         // The successor must know the client.
         if !lends || !self.seats.entry(pending.seat).seat_client(pending.client) {
-            return nothing;
+            return Lent::default();
         }
         let (now, client) = (self.now, pending.client);
         let called = |loans: &mut Loans, file| match &look.name {
@@ -304,6 +308,32 @@ impl Forwarder {
         Lent {
             asked: asked.is_some_and(|file| loans.lend(now, file, client)),
             found: found.is_some_and(|file| loans.lend(now, file, client)),
+        }
+    }
+
+    /// Lends the names of a listing with attributes, and the files that have no other names.
+    fn lend_entries(&mut self, pending: &Pending, look: &Look, entries: &mut [Entry]) -> Lent {
+        let looked = entries.iter().any(|entry| entry.attr.is_some());
+        let lends = looked && self.may_lend(look.file, look.mark);
+        // The successor must know the client.
+        if !lends || !self.seats.entry(pending.seat).seat_client(pending.client) {
+            return Lent::default();
+        }
+        let (now, client) = (self.now, pending.client);
+        if !self.loans.lend(now, look.file, client) {
+            return Lent::default();
+        }
+        for entry in entries {
+            let Some(attr) = entry.attr.filter(has_one_name) else {
+                continue;
+            };
+            entry.lent = self.may_lend(attr.handle, look.mark)
+                && (self.loans).call(attr.handle, (look.file, &entry.name))
+                && self.loans.lend(now, attr.handle, client);
+        }
+        Lent {
+            asked: true,
+            found: false,
         }
     }
 
@@ -333,13 +363,20 @@ impl Forwarder {
     }
 }
 
+/// Attributes change with names, too: the forwarder must know the only name. A directory has only
+/// one, whatever the number of its links.
+fn has_one_name(attr: &Attr) -> bool {
+    attr.nlink == 1 || attr.mode & S_IFMT == S_IFDIR
+}
+
 /// The file that an operation looks at, and in a directory the name, if its answer can be lent.
 fn looks_at(op: &Op) -> Option<(Handle, Option<Name>)> {
     match op {
         Op::Lookup { parent, name } => Some((*parent, Some(name.clone()))),
         Op::Getattr { handle } | Op::Readlink { handle } => Some((*handle, None)),
         Op::Getxattr { handle, .. } | Op::Listxattr { handle } => Some((*handle, None)),
-        Op::Readdir { .. } | Op::Access { .. } | Op::Statfs | Op::Seek { .. } => None,
+        Op::Readdir { handle, plus, .. } => plus.then_some((*handle, None)),
+        Op::Access { .. } | Op::Statfs | Op::Seek { .. } => None,
         session_ops!() | path_ops!() | name_ops!() | attribute_ops!() => None,
         content_ops!() | open_ops!() | lock_ops!() | data_ops!() => None,
     }

@@ -103,8 +103,8 @@ impl Forwarder {
         if let Outcome::Attr(attr) = outcome {
             client.reached.add(attr.handle);
         }
-        if let Outcome::Entries(entries) = outcome {
-            for attr in entries.iter().filter_map(|entry| entry.attr) {
+        if let Outcome::Entries(listing) = outcome {
+            for attr in listing.entries.iter().filter_map(|entry| entry.attr) {
                 client.reached.add(attr.handle);
             }
         }

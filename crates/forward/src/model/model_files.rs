@@ -4,13 +4,14 @@ use super::disk::{
     DIRECTORY, Disk, Inodes, KIND, LINK, R, REGULAR, ROOT, W, X, child, directory, lies_in,
     lose_name, may, owns, touch, white_out,
 };
+use super::listing::list;
 use super::{KILLED, Mount, Switch};
 use crate::back_end_files::{Access, Errno, Files};
 use std::boxed::Box;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::MutexGuard;
 use std::vec::Vec;
-use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, SetTime, Statfs};
+use tidegate_wire::{Attr, Caller, Handle, Listing, Name, RenameMode, SetAttr, SetTime, Statfs};
 
 pub(super) type Done<T> = Result<T, Access>;
 
@@ -309,32 +310,18 @@ impl Files for ModelFiles {
         handle: Handle,
         cookie: u64,
         bytes_max: u32,
-        plus: bool,
-    ) -> Done<Vec<Entry>> {
+        xattrs: Option<&[Name]>,
+    ) -> Done<Listing> {
         let mut inodes = self.with(handle)?;
-        directory(&mut inodes, caller, handle, R)?;
-        let names = inodes.of(handle)?.entries.clone();
-        let mut left = u64::from(bytes_max);
-        let mut entries = Vec::new();
-        for (at, (name, inode)) in names.into_iter().enumerate().skip(cookie as usize) {
-            let bytes = name.len() as u64 + 32;
-            if bytes > left && !entries.is_empty() {
-                break;
-            }
-            left = left.saturating_sub(bytes);
-            let attr = inodes.attr(inode);
-            entries.push(Entry {
-                name,
-                inode,
-                kind: ((attr.mode & KIND) >> 12) as u8,
-                cookie: at as u64 + 1,
-                attr: plus.then_some(attr),
-            });
-        }
+        let listing = list(&mut inodes, caller, handle, cookie, bytes_max, xattrs)?;
         drop(inodes);
-        self.known
-            .extend(entries.iter().filter_map(|entry| Some(entry.attr?.handle)));
-        Ok(entries)
+        self.known.extend(
+            listing
+                .entries
+                .iter()
+                .filter_map(|it| Some(it.attr?.handle)),
+        );
+        Ok(listing)
     }
 
     fn set_attr(&mut self, caller: Option<&Caller>, handle: Handle, set: &SetAttr) -> Done<Attr> {

@@ -488,3 +488,67 @@ fn a_successor_waits_for_what_its_predecessor_has_lent() {
         assert!(other.take(&mut host, &request).0.is_ok(), "comes: {comes}");
     }
 }
+
+fn list(handle: Handle, plus: bool) -> Op {
+    Op::Readdir {
+        handle,
+        cookie: 0,
+        bytes_max: 4096,
+        plus,
+        xattrs: Vec::new(),
+    }
+}
+
+impl Tester {
+    /// The entries of a listing that are lent, and what else is.
+    fn listed(&mut self, host: &mut Host, op: Op) -> (Vec<Handle>, Lent) {
+        let request = self.send(host, op, &[]);
+        let (conn, reply, _) = host.replies.pop_front().expect("a reply");
+        assert_eq!((conn, reply.id), (self.conn, request.id));
+        let Ok(Outcome::Entries(listing)) = reply.result else {
+            panic!("no listing: {:?}", reply.result);
+        };
+        let lent = listing.entries.iter().filter(|entry| entry.lent);
+        let files = lent.filter_map(|entry| Some(entry.attr?.handle)).collect();
+        (files, reply.lent)
+    }
+}
+
+#[test]
+fn a_listing_with_attributes_lends_the_directory_and_files_with_one_name() {
+    let mut world = World::new();
+    let mut host = lending(&mut world);
+    let (mut one, mut other) = (Tester::new(&mut host, 7), Tester::new(&mut host, 8));
+    let root = one.root();
+    let (a, b) = (one.create(&mut host, "a"), one.create(&mut host, "b"));
+    let linked = one.create(&mut host, "c");
+    let link = Op::Link {
+        handle: linked,
+        parent: root,
+        name: Box::from(*b"d"),
+    };
+    one.send(&mut host, link, &[]);
+    one.send(&mut host, open(b, 1, true), &[]);
+    host.replies.clear();
+    let nothing = (Vec::new(), Lent::default());
+    assert_eq!(one.listed(&mut host, list(root, false)), nothing);
+    assert_eq!(one.listed(&mut host, list(root, true)), (vec![a], ASKED));
+    // What was lent is recalled as what a look-up lends is.
+    let request = other.send(&mut host, unlink(root, "a"), &[]);
+    let mut files = recalled(&mut host, one.conn);
+    files.sort_unstable();
+    let mut want = vec![root, a];
+    want.sort_unstable();
+    assert_eq!(files, want);
+    assert!(host.replies.is_empty(), "it waits");
+    // Meanwhile nothing of the directory is lent.
+    assert_eq!(other.listed(&mut host, list(root, true)), nothing);
+    one.gives_back(&mut host, root);
+    one.gives_back(&mut host, a);
+    let (_, reply, _) = host.replies.pop_front().expect("a reply");
+    assert_eq!((reply.id, reply.result.is_ok()), (request.id, true));
+    // Nobody whom the forwarder does not trust is lent anything.
+    let mut user = Tester::of(&mut host, 9, peer(1000));
+    let op = list(user.root(), true);
+    assert_eq!(user.listed(&mut host, op).1, Lent::default());
+}

@@ -26,6 +26,8 @@ pub(super) struct OpenDirectory {
 struct Ahead {
     offset: u64,
     entries: VecDeque<Entry>,
+    /// Whether the directory ends behind them.
+    ended: bool,
 }
 
 impl OpenDirectory {
@@ -57,13 +59,15 @@ impl OpenDirectory {
         // Taken out, not locked, while the forwarder is asked: the lock could not be interrupted.
         let ahead = std::mem::take(&mut *self.ahead.lock().unwrap_or_else(PoisonError::into_inner));
         // Another offset: the program has gone back to an earlier place.
-        let mut entries = if ahead.offset == offset {
-            ahead.entries
-        } else {
-            VecDeque::new()
+        let (mut entries, mut ended) = match ahead.offset == offset {
+            true => (ahead.entries, ahead.ended),
+            false => (VecDeque::new(), false),
         };
-        if entries.is_empty() {
-            entries = self.fetch(call, offset)?;
+        match entries.is_empty() {
+            // The end is told once: whoever reads on looks for what was added behind it.
+            true if ended => ended = false,
+            true => (entries, ended) = self.fetch(call, offset)?,
+            false => {}
         }
         while let Some(entry) = entries.front() {
             let next = offset_of(entry.cookie);
@@ -75,20 +79,25 @@ impl OpenDirectory {
             offset = next;
             entries.pop_front();
         }
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Ahead { offset, entries };
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Ahead {
+            offset,
+            entries,
+            ended,
+        };
         Ok(names)
     }
 
-    fn fetch(&self, call: &Call<'_>, offset: u64) -> Result<VecDeque<Entry>, Errno> {
+    fn fetch(&self, call: &Call<'_>, offset: u64) -> Result<(VecDeque<Entry>, bool), Errno> {
         let cookie = cookie_of(offset);
         let op = Op::Readdir {
             handle: self.handle,
             cookie,
             bytes_max: READDIR_MAX,
             plus: false,
+            xattrs: Vec::new(),
         };
         match call.outcome(op)? {
-            Outcome::Entries(entries) => Ok(entries.into()),
+            Outcome::Entries(listing) => Ok((listing.entries.into(), listing.ended)),
             _ => Err(Errno::IO),
         }
     }

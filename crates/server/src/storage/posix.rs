@@ -52,7 +52,7 @@ use std::path::Path;
 use std::sync::Arc;
 use sys::Done;
 use tidegate_forward::{Errno, Files};
-use tidegate_wire::{Attr, Caller, Entry, Handle, RenameMode, SetAttr, Statfs};
+use tidegate_wire::{Attr, Caller, Handle, Listing, Name, RenameMode, SetAttr, Statfs};
 
 /// The message of an error that has no errno: this forwarder has lost the seat meanwhile.
 pub(crate) const NOT_HELD: &str = "the seat is not held any more";
@@ -393,9 +393,9 @@ impl Files for PosixFiles {
         handle: Handle,
         cookie: u64,
         bytes_max: u32,
-        plus: bool,
-    ) -> Done<Vec<Entry>> {
-        self.list(caller, handle, cookie, bytes_max, plus)
+        xattrs: Option<&[Name]>,
+    ) -> Done<Listing> {
+        self.list(caller, handle, cookie, bytes_max, xattrs)
     }
 
     fn set_attr(&mut self, caller: Option<&Caller>, handle: Handle, set: &SetAttr) -> Done<Attr> {

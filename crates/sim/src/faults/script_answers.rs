@@ -290,9 +290,9 @@ impl Script {
                 (had, got) => Err(format!("{got:?}, the name is {had:?}")),
             },
             _ => match answer {
-                Ok((Outcome::Entries(entries), _)) => {
+                Ok((Outcome::Entries(listing), _)) => {
                     let name = |e: &Entry| String::from_utf8_lossy(&e.name).into_owned();
-                    let mut got: Vec<_> = entries.iter().map(name).collect();
+                    let mut got: Vec<_> = listing.entries.iter().map(name).collect();
                     got.sort();
                     let want: Vec<_> = self.names.keys().cloned().collect();
                     let same = got == want;

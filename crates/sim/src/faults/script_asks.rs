@@ -162,6 +162,7 @@ impl Script {
                 cookie: 0,
                 bytes_max: 65536,
                 plus: false,
+                xattrs: Vec::new(),
             },
             Step::SetXattr { file, value } => {
                 let (handle, value) = (handle(file), value[..].into());

@@ -150,11 +150,12 @@ fn other_copy(disk: &Disk, path: &str) -> Result<Vec<u8>, String> {
 fn list(disk: &Disk, folder: &str) -> Result<Vec<String>, String> {
     let mut files = disk.files(&Switch::new());
     let root = disk.root().handle;
-    let entries = files
+    let listing = files
         .lookup(None, root, folder.as_bytes())
-        .and_then(|attr| files.readdir(None, attr.handle, 0, 1 << 20, false))
+        .and_then(|attr| files.readdir(None, attr.handle, 0, 1 << 20, None))
         .map_err(|error| format!("{folder} cannot be listed: {error:?}"))?;
-    let mut names: Vec<_> = entries
+    let mut names: Vec<_> = listing
+        .entries
         .iter()
         .map(|e| String::from_utf8_lossy(&e.name).into_owned())
         .collect();

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::message::{
     ADDRESS_MAX, ADDRESSES_MAX, Attr, BODY_MAX, EXTENTS_MAX, Entry, ExportId, Handle, HelloReply,
-    Lens, Lent, Listed, OpKind, Outcome, PAYLOAD_LIMIT, Reply, ReplyKind, Statfs, Status,
+    Lens, Lent, Listed, Listing, OpKind, Outcome, PAYLOAD_LIMIT, Reply, ReplyKind, Statfs, Status,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -144,7 +144,7 @@ fn encode_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
             handle.iter().for_each(|handle| out.handle(*handle));
         }
         Outcome::Text(text) => out.blob(text),
-        Outcome::Entries(entries) => encode_entries(entries, out),
+        Outcome::Entries(listing) => encode_listing(listing, out),
         Outcome::Data { lens } => {
             out.u16(1 + lens.rest.len() as u16);
             lens.iter().for_each(|len| out.u32(len));
@@ -171,7 +171,7 @@ fn decode_outcome(kind: ReplyKind, body: &mut Reader<'_>) -> Result<Outcome, Fra
         ReplyKind::Removed => Outcome::Removed(decode_file(body)?),
         ReplyKind::Recalled => Outcome::Recalled(decode_file(body)?),
         ReplyKind::Text => Outcome::Text(body.blob(TEXT_MAX, "a text")?),
-        ReplyKind::Entries => Outcome::Entries(decode_entries(body)?),
+        ReplyKind::Entries => Outcome::Entries(decode_listing(body)?),
         ReplyKind::Data => Outcome::Data {
             lens: decode_lens(body)?,
         },
@@ -306,35 +306,45 @@ fn decode_listed(seats: u16, body: &mut Reader<'_>) -> Result<Box<[Listed]>, Fra
     Ok(listed.into())
 }
 
-fn encode_entries(entries: &[Entry], out: &mut Vec<u8>) {
-    out.u32(entries.len() as u32);
-    for entry in entries {
+fn encode_listing(listing: &Listing, out: &mut Vec<u8>) {
+    out.u8(u8::from(listing.ended));
+    out.u32(listing.entries.len() as u32);
+    for entry in &listing.entries {
         out.name(&entry.name);
         out.u64(entry.inode);
         out.u8(entry.kind);
         out.u64(entry.cookie);
         out.u8(u8::from(entry.attr.is_some()));
-        entry.attr.iter().for_each(|attr| encode_attr(attr, out));
+        if let Some(attr) = &entry.attr {
+            encode_attr(attr, out);
+            out.u8(entry.lacks);
+            out.u8(u8::from(entry.lent));
+        }
     }
 }
 
-fn decode_entries(body: &mut Reader<'_>) -> Result<Vec<Entry>, FrameError> {
+fn decode_listing(body: &mut Reader<'_>) -> Result<Listing, FrameError> {
+    let ended = body.bool()?;
     let count = body.u32()?;
     // No capacity is taken on the peer's word: each entry must be there first.
     let mut entries = Vec::new();
     for _ in 0..count {
-        entries.push(Entry {
+        let mut entry = Entry {
             name: body.name()?,
             inode: body.u64()?,
             kind: body.u8()?,
             cookie: body.u64()?,
-            attr: match body.bool()? {
-                true => Some(decode_attr(body)?),
-                false => None,
-            },
-        });
+            attr: None,
+            lacks: 0,
+            lent: false,
+        };
+        if body.bool()? {
+            entry.attr = Some(decode_attr(body)?);
+            (entry.lacks, entry.lent) = (body.u8()?, body.bool()?);
+        }
+        entries.push(entry);
     }
-    Ok(entries)
+    Ok(Listing { entries, ended })
 }
 
 fn decode_lens(body: &mut Reader<'_>) -> Result<Lens, FrameError> {

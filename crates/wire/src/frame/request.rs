@@ -6,9 +6,9 @@ use super::{
     Reader, Writer, begin, family_code, name_is_valid, seal,
 };
 use crate::message::{
-    Caller, EXTENTS_MAX, Extent, Extents, GROUPS_MAX, Hello, Hints, Keep, NAME_MAX, Name, Op,
-    OpKind, PATH_MAX, PAYLOAD_LIMIT, POLICY_MAX, READDIR_MAX, RenameMode, ReplySlot, Request,
-    SetAttr, SetTime, WALK_MAX, XATTR_MAX,
+    Caller, EXTENTS_MAX, Extent, Extents, GROUPS_MAX, Hello, Hints, Keep, LISTED_XATTRS_MAX,
+    NAME_MAX, Name, Op, OpKind, PATH_MAX, PAYLOAD_LIMIT, POLICY_MAX, READDIR_MAX, RenameMode,
+    ReplySlot, Request, SetAttr, SetTime, WALK_MAX, XATTR_MAX,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -183,6 +183,10 @@ macro_rules! put {
     ($out:ident, xattr_name, $field:ident) => {
         $out.name($field)
     };
+    ($out:ident, xattr_names, $field:ident) => {
+        $out.u8($field.len() as u8);
+        $field.iter().for_each(|name| $out.name(name));
+    };
     ($out:ident, path, $field:ident) => {
         $out.blob($field)
     };
@@ -264,7 +268,8 @@ arguments! {
         handle: handle,
         cookie: u64,
         bytes_max: u32_in(0, READDIR_MAX, "the length of a listing"),
-        plus: bool
+        plus: bool,
+        xattrs: xattr_names
     }
     Getattr { handle: handle }
     Readlink { handle: handle }
@@ -430,6 +435,15 @@ impl Reader<'_> {
     }
 
     /// Name of an extended attribute, which may contain slashes.
+    /// Names of extended attributes, not more than one listing asks for.
+    fn xattr_names(&mut self) -> Result<Vec<Name>, FrameError> {
+        let count = usize::from(self.u8()?);
+        if count > LISTED_XATTRS_MAX {
+            return Err(FrameError::Invalid("the number of extended attributes"));
+        }
+        (0..count).map(|_| self.xattr_name()).collect()
+    }
+
     fn xattr_name(&mut self) -> Result<Name, FrameError> {
         let len = usize::from(self.u8()?);
         let name = self.take(len)?;

@@ -7,7 +7,7 @@ extern crate std;
 mod random;
 
 use super::*;
-use crate::message::{Op, OpKind, Outcome, PAYLOAD_LIMIT, Reply, Request, Status};
+use crate::message::{Listing, Op, OpKind, Outcome, PAYLOAD_LIMIT, Reply, Request, Status};
 use random::Random;
 use std::prelude::v1::*;
 
@@ -244,7 +244,10 @@ fn the_largest_listing_fits_a_body() {
     let count = crate::READDIR_MAX as usize / 33 + 1;
     let entries = (0..count).map(|_| random.entry(1)).collect();
     let reply = Reply {
-        result: Ok(Outcome::Entries(entries)),
+        result: Ok(Outcome::Entries(Listing {
+            entries,
+            ended: true,
+        })),
         payload_len: 0,
         ..random.reply(&Op::Ping)
     };

@@ -2,6 +2,7 @@
 
 use super::{Extents, Handle, Hello, Keep, Lock, LockFamily, Name, RenameMode, SetAttr};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 /// An operation that a client asks for. Its comment names the seat that the client asks: *parent*
 /// is the seat of the parent directory's inode, *file* that of the file's inode, and *byte* that of
@@ -190,6 +191,9 @@ pub enum Op {
         bytes_max: u32,
         /// Whether entries have attributes.
         plus: bool,
+        /// Extended attributes of which the client wants to know which entries lack them; none
+        /// where entries have no attributes.
+        xattrs: Vec<Name>,
     },
 
     /// Gets attributes. Seat: file.

@@ -21,8 +21,8 @@ pub enum Outcome {
     Recalled(Option<Handle>),
     /// Readlink, getxattr, listxattr, status.
     Text(Box<[u8]>),
-    /// Readdir; empty at the end of the directory.
-    Entries(Vec<Entry>),
+    /// Readdir.
+    Entries(Listing),
     /// Read: for each extent the number of bytes that exist. The payload has exactly their sum.
     Data {
         /// Bytes per extent.
@@ -101,6 +101,15 @@ impl Lens {
     }
 }
 
+/// Some entries of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// In the directory's order; none at its end.
+    pub entries: Vec<Entry>,
+    /// Whether there are none behind them.
+    pub ended: bool,
+}
+
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -112,8 +121,14 @@ pub struct Entry {
     pub kind: FileKind,
     /// What the next Readdir names to continue after this entry.
     pub cookie: u64,
-    /// Attributes, if the client asked for them and the file still exists.
+    /// Attributes, if the client asked for them, the file still exists and the caller may look it
+    /// up.
     pub attr: Option<Attr>,
+    /// The extended attributes that the file lacks, of those that were asked for: the first one is
+    /// bit 0.
+    pub lacks: u8,
+    /// Whether the forwarder lends the client what `attr` and `lacks` say ([`Lent`](super::Lent)).
+    pub lent: bool,
 }
 
 /// State of the file system, as statvfs(3).

@@ -3,7 +3,7 @@
 
 use super::super::reply_memory::{KEPT_MAX, LONG};
 use super::*;
-use crate::wire::{Entry, Extent, Handle, Hints, Lens, Outcome, ReplySlot};
+use crate::wire::{Entry, Extent, Handle, Hints, Lens, Listing, Outcome, ReplySlot};
 use bytes::Bytes;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -142,8 +142,13 @@ fn replies() -> Vec<(Reply, Vec<u8>)> {
         kind: 8,
         cookie: n,
         attr: None,
+        lacks: 0,
+        lent: false,
     };
-    let entries: Vec<Entry> = (0..500).map(entry).collect();
+    let listing = Listing {
+        entries: (0..500).map(entry).collect(),
+        ended: true,
+    };
     let data: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
     let lens = Lens {
         first: data.len() as u32,
@@ -154,7 +159,7 @@ fn replies() -> Vec<(Reply, Vec<u8>)> {
         rest: Vec::new(),
     };
     vec![
-        (reply(1, Outcome::Entries(entries), 0), Vec::new()),
+        (reply(1, Outcome::Entries(listing), 0), Vec::new()),
         (reply(2, Outcome::Data { lens }, data.len() as u32), data),
         (reply(3, Outcome::Data { lens: empty }, 0), Vec::new()),
     ]
@@ -167,6 +172,7 @@ fn encode(replies: &[(Reply, Vec<u8>)]) -> Vec<u8> {
         cookie: 0,
         bytes_max: 1,
         plus: false,
+        xattrs: Vec::new(),
     };
     let read = Op::Read {
         handle,

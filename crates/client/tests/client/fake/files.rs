@@ -1,7 +1,7 @@
 //! The fake's files: one directory, in memory.
 
 use std::collections::BTreeMap;
-use tidegate_client::wire::{Attr, Entry, Handle, Lens, Name, Op, Outcome, Status};
+use tidegate_client::wire::{Attr, Entry, Handle, Lens, Listing, Name, Op, Outcome, Status};
 
 /// The root directory.
 pub const ROOT: Handle = Handle { inode: 2, birth: 1 };
@@ -229,8 +229,13 @@ impl Files {
             kind: 8,
             cookie,
             attr: None,
+            lacks: 0,
+            lent: false,
         });
-        Outcome::Entries(entries.collect())
+        let entries: Vec<Entry> = entries.collect();
+        // Some forwarders say so only when they are asked once more.
+        let ended = entries.is_empty();
+        Outcome::Entries(Listing { entries, ended })
     }
 }
 

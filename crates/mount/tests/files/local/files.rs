@@ -9,7 +9,7 @@ use rustix::fs::{
 use rustix::io::Errno as Linux;
 use std::mem::MaybeUninit;
 use tidegate_client::wire::{
-    Attr, Entry, Extent, Handle, Lens, Op, Outcome, SetAttr, SetTime, Statfs,
+    Attr, Entry, Extent, Handle, Lens, Listing, Op, Outcome, SetAttr, SetTime, Statfs,
 };
 use tidegate_client::{Answer, Bytes, Context, Data};
 
@@ -194,7 +194,7 @@ impl Local {
         Ok(())
     }
 
-    fn entries(&self, handle: Handle, cookie: u64, bytes_max: u32) -> Result<Vec<Entry>, Linux> {
+    fn entries(&self, handle: Handle, cookie: u64, bytes_max: u32) -> Result<Listing, Linux> {
         let directory = self.reopen(handle, OFlags::RDONLY | OFlags::DIRECTORY)?;
         linux::seek(&directory, SeekFrom::Start(cookie))?;
         let mut buffer = vec![MaybeUninit::uninit(); 65_536];
@@ -212,10 +212,13 @@ impl Local {
                     kind: (entry.file_type().as_raw_mode() >> 12) as u8,
                     cookie: entry.next_entry_cookie(),
                     attr: None,
+                    lacks: 0,
+                    lent: false,
                 });
             }
         }
-        Ok(entries)
+        let ended = entries.is_empty();
+        Ok(Listing { entries, ended })
     }
 
     fn space(&self) -> Result<Outcome, Linux> {

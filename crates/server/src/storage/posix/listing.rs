@@ -2,12 +2,12 @@
 
 use super::PosixFiles;
 use super::handle_table::Known;
-use super::sys::{self, Done, attr_of, no};
+use super::sys::{self, Done, no};
 use rustix::fs::{FileType, OFlags, RawDir, SeekFrom};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use tidegate_forward::{Access, Errno};
-use tidegate_wire::{Caller, Entry, Handle};
+use tidegate_wire::{Caller, Entry, Handle, Listing, Name};
 
 /// How many bytes an entry counts for besides its name.
 const ENTRY_BYTES: usize = 32;
@@ -24,8 +24,8 @@ impl PosixFiles {
         handle: Handle,
         cookie: u64,
         bytes_max: u32,
-        plus: bool,
-    ) -> Done<Vec<Entry>> {
+        xattrs: Option<&[Name]>,
+    ) -> Done<Listing> {
         let known = self.export.known(handle)?;
         if known.kind != sys::DIRECTORY {
             return Err(Errno::ENOTDIR.into());
@@ -35,14 +35,22 @@ impl PosixFiles {
         if cookie != 0 {
             rustix::fs::seek(&dir, SeekFrom::Start(cookie)).map_err(no)?;
         }
-        let mut entries = self.read_entries(&known, &dir, bytes_max as usize)?;
+        let mut listing = self.read_entries(&known, &dir, bytes_max as usize)?;
+        if xattrs.is_some() {
+            self.export.make_room()?;
+        }
         let _acting = self.export.own.act_as(caller)?;
-        for entry in &mut entries {
-            if plus || entry.kind == kind_number(FileType::Unknown) {
-                self.look_at(&dir, entry, plus);
+        for entry in &mut listing.entries {
+            if let Some(xattrs) = xattrs {
+                self.look_up(&dir, entry, xattrs);
+            }
+            if entry.kind == kind_number(FileType::Unknown)
+                && let Ok(stat) = self.export.stat_at(&dir, &*entry.name)
+            {
+                entry.kind = kind_of(stat.stx_mode.into());
             }
         }
-        Ok(entries)
+        Ok(listing)
     }
 
     /// Opens a directory for reading as the caller. If the caller owns it, uses the forwarder's
@@ -61,14 +69,18 @@ impl PosixFiles {
         }
     }
 
-    fn read_entries(&self, known: &Known, dir: &OwnedFd, bytes_max: usize) -> Done<Vec<Entry>> {
+    fn read_entries(&self, known: &Known, dir: &OwnedFd, bytes_max: usize) -> Done<Listing> {
         let at_once = match self.export.is_local {
             true => LOCAL_BUFFER_BYTES,
             false => BUFFER_BYTES,
         };
         let mut buffer = vec![MaybeUninit::uninit(); at_once];
         let mut raw = RawDir::new(dir, &mut buffer);
-        let mut entries = Vec::new();
+        let mut listing = Listing {
+            entries: Vec::new(),
+            ended: true,
+        };
+        let entries = &mut listing.entries;
         let mut bytes = 0;
         while let Some(entry) = raw.next() {
             let entry = entry.map_err(no)?;
@@ -79,6 +91,7 @@ impl PosixFiles {
             bytes += name.len() + ENTRY_BYTES;
             // One entry always, or a caller with a small buffer would take this for the end.
             if bytes > bytes_max && !entries.is_empty() {
+                listing.ended = false;
                 break;
             }
             entries.push(Entry {
@@ -87,23 +100,33 @@ impl PosixFiles {
                 kind: kind_number(entry.file_type()),
                 cookie: entry.next_entry_cookie(),
                 attr: None,
+                lacks: 0,
+                lent: false,
             });
         }
-        Ok(entries)
+        Ok(listing)
     }
 
-    /// Fills in what the listing did not contain. The entry may have been removed meanwhile.
-    fn look_at(&self, dir: &OwnedFd, entry: &mut Entry, plus: bool) {
-        let Ok(stat) = self.export.stat_at(dir, &*entry.name) else {
+    /// Looks an entry up, and which of the extended attributes its file lacks. The entry may have
+    /// been removed meanwhile, or the caller may look nothing up here.
+    fn look_up(&self, dir: &OwnedFd, entry: &mut Entry, xattrs: &[Name]) {
+        let Ok((known, mut attr)) = self.look_at(dir, &entry.name) else {
             return;
         };
-        entry.kind = kind_number(FileType::from_raw_mode(u32::from(stat.stx_mode)));
-        if plus && self.export.is_ours(&stat) {
-            let mut attr = attr_of(&stat);
-            self.leave_out_hidden_name(&mut attr);
-            entry.attr = Some(attr);
+        self.leave_out_hidden_name(&mut attr);
+        entry.kind = kind_of(attr.mode);
+        entry.attr = Some(attr);
+        let path = sys::proc_path(&known.path);
+        for (at, name) in xattrs.iter().enumerate() {
+            let size = rustix::fs::getxattr(&path, &**name, &mut [0_u8; 0]);
+            entry.lacks |= u8::from(size == Err(rustix::io::Errno::NODATA)) << at;
         }
     }
+}
+
+/// The number of the type of a file with this mode.
+fn kind_of(mode: u32) -> u8 {
+    kind_number(FileType::from_raw_mode(mode))
 }
 
 /// The number of a type as `d_type` gives it.

@@ -141,19 +141,24 @@ impl PosixFiles {
             return Err(Errno::ENOENT.into());
         }
         let acting = self.export.own.act_as(caller)?;
-        let stat = self.export.stat_at(&parent.path, name).map_err(no)?;
-        let mut attr = attr_of(&stat);
-        let known_already = self
-            .export
-            .is_ours(&stat)
-            .then(|| self.export.table.find(attr.handle));
-        if known_already.flatten().is_none() {
-            let fd = self.export.open_at(&parent.path, name, OFlags::PATH, 0)?;
-            attr = self.export.adopt(fd)?.1;
-        }
+        let (_, mut attr) = self.look_at(&parent.path, name)?;
         drop(acting);
         self.leave_out_hidden_name(&mut attr);
         Ok(attr)
+    }
+
+    /// Makes the file of a name known. The thread acts for whoever looks.
+    pub(super) fn look_at(&self, parent: impl AsFd, name: &[u8]) -> Done<(Arc<Known>, Attr)> {
+        let stat = self.export.stat_at(&parent, name).map_err(no)?;
+        let attr = attr_of(&stat);
+        let known = self.export.is_ours(&stat);
+        match known.then(|| self.export.table.find(attr.handle)).flatten() {
+            Some(known) => Ok((known, attr)),
+            None => {
+                let fd = self.export.open_at(&parent, name, OFlags::PATH, 0)?;
+                self.export.adopt(fd)
+            }
+        }
     }
 
     pub(super) fn create_file(

@@ -297,6 +297,7 @@ impl Random {
                     cookie: offset,
                     bytes_max,
                     plus: self.yes(),
+                    xattrs: (0..self.below(5)).map(|_| self.name()).collect(),
                 }
             }
             1 => Op::Getattr { handle },
@@ -483,17 +484,31 @@ impl Random {
             kind: self.next() as u8,
             cookie: self.next(),
             attr: Some(self.attr()),
+            lacks: self.next() as u8,
+            lent: self.yes(),
         }
     }
 
-    fn entries(&mut self) -> Vec<Entry> {
-        (0..self.below(20))
-            .map(|_| Entry {
+    fn listing(&mut self) -> Listing {
+        let entries = (0..self.below(20)).map(|_| {
+            let entry = Entry {
                 name: self.name(),
-                attr: self.some(Random::attr),
                 ..self.entry(1)
-            })
-            .collect()
+            };
+            match self.yes() {
+                true => entry,
+                false => Entry {
+                    attr: None,
+                    lacks: 0,
+                    lent: false,
+                    ..entry
+                },
+            }
+        });
+        Listing {
+            entries: entries.collect(),
+            ended: self.yes(),
+        }
     }
 
     fn outcome(&mut self, op: &Op) -> Outcome {
@@ -504,7 +519,7 @@ impl Random {
             ReplyKind::Removed => Outcome::Removed(self.some(Random::handle)),
             ReplyKind::Recalled => Outcome::Recalled(self.some(Random::handle)),
             ReplyKind::Text => Outcome::Text(self.bytes(3000)),
-            ReplyKind::Entries => Outcome::Entries(self.entries()),
+            ReplyKind::Entries => Outcome::Entries(self.listing()),
             ReplyKind::Data => Outcome::Data {
                 lens: Lens {
                     first: self.below(60_000) as u32,

@@ -90,6 +90,23 @@ fn what_a_caller_makes_is_the_callers() {
 }
 
 #[test]
+fn whoever_may_list_a_directory_and_not_search_it_learns_names_alone() {
+    let Some(mut rig) = shared_rig("listing for callers") else {
+        return;
+    };
+    let (ann, bob) = (caller(1001, 2001, &[]), caller(1002, 2002, &[]));
+    let dir = (rig.files).mkdir(Some(&ann), rig.root, b"dir", 0o754);
+    let dir = dir.expect("mkdir").handle;
+    let file = rig.files.create(Some(&ann), dir, b"file", 0o640);
+    file.expect("create");
+    for (caller, looks) in [(ann, true), (bob, false)] {
+        let listing = (rig.files).readdir(Some(&caller), dir, 0, 4096, Some(&[]));
+        let listing = listing.expect("readdir");
+        assert_eq!(listing.entries[0].attr.is_some(), looks);
+    }
+}
+
+#[test]
 fn the_kernel_judges_as_it_would_for_the_caller() {
     let Some(mut rig) = shared_rig("acting for callers") else {
         return;
@@ -110,7 +127,7 @@ fn the_kernel_judges_as_it_would_for_the_caller() {
     assert_eq!(files.lookup(Some(&bob), dir, b"file"), Err(errno(13)));
     assert!(files.lookup(Some(&member), dir, b"file").is_ok());
     assert_eq!(
-        files.readdir(Some(&member), dir, 0, 4096, false),
+        files.readdir(Some(&member), dir, 0, 4096, None),
         Err(errno(13))
     );
     assert_eq!(

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::collections::BTreeSet;
+use tidegate_wire::Name;
 
 #[test]
 fn names_appear_move_and_go() {
@@ -143,8 +144,9 @@ fn a_listing_goes_on_where_it_stopped_though_names_go_meanwhile() {
     loop {
         let part = rig
             .files
-            .readdir(None, rig.root, cookie, 4096, false)
-            .expect("readdir");
+            .readdir(None, rig.root, cookie, 4096, None)
+            .expect("readdir")
+            .entries;
         let Some(last) = part.last() else { break };
         cookie = last.cookie;
         let bytes: usize = part.iter().map(|entry| entry.name.len() + 32).sum();
@@ -176,6 +178,29 @@ fn a_listing_goes_on_where_it_stopped_though_names_go_meanwhile() {
 }
 
 #[test]
+fn a_listing_with_attributes_looks_its_entries_up() {
+    let mut rig = rig("listing-look");
+    let path = rig.path("made-beside");
+    std::fs::write(&path, b"bytes").expect("a file");
+    let names: [Name; 2] = [Box::from(*b"user.has"), Box::from(*b"user.lacks")];
+    let set = rustix::fs::setxattr(&path, "user.has", b"value", rustix::fs::XattrFlags::empty());
+    set.expect("an extended attribute");
+    let mut listed = |xattrs: Option<&[Name]>| {
+        let listing = rig.files.readdir(None, rig.root, 0, 65536, xattrs);
+        let listing = listing.expect("readdir");
+        assert!(listing.ended);
+        listing.entries[0].clone()
+    };
+    let entry = listed(None);
+    assert_eq!((entry.attr, entry.lacks), (None, 0));
+    let entry = listed(Some(&names));
+    assert_eq!(entry.lacks, 0b10);
+    // Its handle is good for other calls now.
+    let attr = entry.attr.expect("attributes");
+    assert_eq!(rig.files.attr(attr.handle).expect("attr").size, 5);
+}
+
+#[test]
 fn a_listing_tells_attributes_and_always_gets_on() {
     let mut rig = rig("listing");
     let file = rig.create("a-file-with-a-name");
@@ -184,8 +209,9 @@ fn a_listing_tells_attributes_and_always_gets_on() {
         .expect("mkdir");
     let all = rig
         .files
-        .readdir(None, rig.root, 0, 65536, true)
-        .expect("readdir");
+        .readdir(None, rig.root, 0, 65536, Some(&[]))
+        .expect("readdir")
+        .entries;
     assert_eq!(all.len(), 2);
     let entry = all
         .iter()
@@ -195,18 +221,21 @@ fn a_listing_tells_attributes_and_always_gets_on() {
     assert_eq!(entry.inode, file.inode);
     let first = rig
         .files
-        .readdir(None, rig.root, 0, 1, false)
-        .expect("readdir");
+        .readdir(None, rig.root, 0, 1, None)
+        .expect("readdir")
+        .entries;
     assert_eq!(first.len(), 1);
     let rest = rig
         .files
-        .readdir(None, rig.root, first[0].cookie, 1, false)
-        .expect("readdir");
+        .readdir(None, rig.root, first[0].cookie, 1, None)
+        .expect("readdir")
+        .entries;
     assert_eq!(rest.len(), 1);
     let end = rig
         .files
-        .readdir(None, rig.root, rest[0].cookie, 1, false)
-        .expect("readdir");
+        .readdir(None, rig.root, rest[0].cookie, 1, None)
+        .expect("readdir")
+        .entries;
     assert!(end.is_empty());
 }
 
