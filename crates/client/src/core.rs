@@ -15,7 +15,8 @@
 //! holds the seat, but took it since the client's last request, the core first reclaims its open
 //! files and locks there (`recovery`). If it does not know the file's handle, the core first sends
 //! the file's path (`resolve`). The core also sends requests again whose connection broke. What
-//! forwarders have lent it, it answers itself (`loans`).
+//! forwarders have lent it, it answers itself (`loans`). It asks for several names at once where
+//! programs look them up one after the other (`look_ahead`).
 
 mod calls;
 mod errno;
@@ -24,6 +25,7 @@ mod gates;
 mod hints;
 mod loans;
 mod locks;
+mod look_ahead;
 mod membership;
 mod names;
 mod recovery;
@@ -51,6 +53,7 @@ use gates::Gate;
 use hints::{Applications, Charges, Clocks};
 use loans::Loans;
 use locks::{LockKey, Locks};
+use look_ahead::LookAhead;
 use membership::Membership;
 use names::Names;
 use requests::{Id, Pending};
@@ -122,6 +125,7 @@ pub struct Core {
     gates: BTreeMap<LockKey, Gate>,
     names: Names,
     loans: Loans,
+    ahead: LookAhead,
     unstable: Unstable,
     untold: Untold,
     clocks: Clocks,
@@ -200,6 +204,7 @@ impl Core {
             gates: BTreeMap::new(),
             names: Names::new(options.names_max),
             loans: Loans::default(),
+            ahead: LookAhead::default(),
             unstable: Unstable::default(),
             untold: Untold::default(),
             clocks: Clocks::new(count),
@@ -357,6 +362,7 @@ impl Core {
         }
         self.calls.clear();
         self.loans = Loans::default();
+        self.ahead = LookAhead::default();
         self.requests.clear();
         self.wakes.clear();
         self.discovering.1 = None;

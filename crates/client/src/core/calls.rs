@@ -84,14 +84,21 @@ impl Core {
         }
     }
 
-    /// Makes the requests of a call.
-    pub(super) fn begin(&mut self, id: CallId, mut call: Call) {
-        let (Some(layout), Some(root)) = (self.layout, self.root) else {
-            return;
-        };
+    /// Begins a call for which the client has a session.
+    pub(super) fn begin(&mut self, id: CallId, call: Call) {
         if self.answer_from_loans(id, &call) {
             return;
         }
+        if let Some(call) = self.look_ahead(id, call) {
+            self.ask(id, call);
+        }
+    }
+
+    /// Makes the requests of a call.
+    pub(super) fn ask(&mut self, id: CallId, mut call: Call) {
+        let (Some(layout), Some(root)) = (self.layout, self.root) else {
+            return;
+        };
         let nothing = Extents::from(Extent { offset: 0, len: 0 });
         match &mut call.op {
             Op::Read { handle, extents } | Op::Write { handle, extents } => {

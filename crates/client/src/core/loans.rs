@@ -352,6 +352,15 @@ impl Core {
             caller: pending.caller.as_ref(),
         };
         self.loans.keep(&pending.op, result, lent, &terms);
+        match (&pending.op, result) {
+            (Op::Lookup { parent, .. }, Ok(_)) if lent.asked => {
+                self.ahead.missed(*parent, self.now, period);
+            }
+            (op @ Op::Readdir { plus: false, .. }, Ok(Outcome::Entries(listing))) => {
+                self.ahead.listed(op, listing, self.now, period);
+            }
+            _ => {}
+        }
     }
 
     /// The forwarder recalls what it has lent of a file: others wait to change it.
@@ -371,6 +380,9 @@ impl Core {
         let Some(answer) = answer else {
             return false;
         };
+        if let (Op::Lookup { parent, .. }, Ok(_)) = (&call.op, &answer) {
+            self.ahead.used(*parent, self.now);
+        }
         // As with a forwarder's answer: the caller may have let the name be forgotten meanwhile.
         match (&call.op, &answer) {
             (op, Ok(outcome)) => self.learn_names(op, outcome),

@@ -104,6 +104,12 @@ impl Names {
         self.by_name.get(&(parent, Arc::from(name))).copied()
     }
 
+    /// The directory in which the client last saw a file.
+    pub(super) fn parent_of(&self, handle: Handle) -> Option<Handle> {
+        let node = self.nodes.get(&handle)?;
+        node.names.last().map(|(parent, _)| *parent)
+    }
+
     /// Records that the name is gone. A file's last name stays recorded as the place where the file
     /// was.
     pub(super) fn removed(&mut self, parent: Handle, name: &[u8]) {

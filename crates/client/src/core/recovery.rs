@@ -70,6 +70,7 @@ impl Core {
         }
         // What a former holder has lent its successor does not know.
         self.loans.clear();
+        self.ahead.clear();
         self.abort_recovery(seat);
         let known = &mut self.seats[usize::from(seat)];
         known.found(forwarder);

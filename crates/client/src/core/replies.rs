@@ -149,6 +149,7 @@ impl Core {
                 Op::Fsync { handle, .. } if pending.abandoned => self.unheard(handle, done),
                 _ => self.fsynced(call, part, done),
             },
+            Purpose::LookAhead { call } => self.looked_ahead(call, *pending, result),
             Purpose::Session => {}
             Purpose::ResolvePath { handle } => self.path_resolved(forwarder, handle, done),
             Purpose::Recover => self.reclaimed(id, &pending, done),

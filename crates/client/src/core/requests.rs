@@ -1,7 +1,7 @@
 //! Requests from their start to their end: what each waits for, and how the core sends it.
 
 use super::locks::{LockKey, key_of};
-use super::types::{CallId, Output, whose};
+use super::types::{Call, CallId, Output, whose};
 use super::{Core, Wake};
 use crate::core::Errno;
 use crate::payload::Payload;
@@ -80,6 +80,8 @@ pub(super) enum Target {
 pub(super) enum Purpose {
     /// A part of a call.
     Part { call: CallId, part: usize },
+    /// Looks ahead before the call goes on.
+    LookAhead { call: CallId },
     /// A part of an fsync, for one node.
     Fsync { call: CallId, part: usize },
     /// No caller waits for the answer.
@@ -156,6 +158,8 @@ pub(super) struct Pending {
     pub(super) sent_at: u64,
     /// The files that it changes, as far as the client knows.
     pub(super) changes: Vec<Handle>,
+    /// The call that goes on when a look-ahead has its answer.
+    pub(super) before: Option<Box<Call>>,
 }
 
 impl Pending {
@@ -181,6 +185,7 @@ impl Pending {
             unreachable: None,
             sent_at: 0,
             changes: Vec::new(),
+            before: None,
         }
     }
 

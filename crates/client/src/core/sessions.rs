@@ -114,6 +114,7 @@ impl Core {
 
     pub(super) fn disconnect(&mut self, forwarder: usize) {
         self.loans.clear();
+        self.ahead.clear();
         let session = &mut self.sessions[forwarder];
         if session.stage != Stage::Down {
             session.stage = Stage::Down;
@@ -421,6 +422,7 @@ impl Core {
     pub(super) fn connection_lost(&mut self, forwarder: usize) {
         self.sessions[forwarder].stage = Stage::Down;
         self.loans.clear();
+        self.ahead.clear();
         match self.options.asks && self.ending.is_none() {
             true => self.member_lost(forwarder, None),
             false => self.lost(forwarder),

@@ -6,6 +6,7 @@ mod data;
 mod fsync;
 mod loans;
 mod locks;
+mod look_ahead;
 mod recovery;
 mod seats;
 mod sessions;

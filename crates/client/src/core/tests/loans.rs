@@ -5,22 +5,22 @@ use crate::wire::SetAttr;
 use crate::wire::frame::NOTICE;
 
 const LOAN: u64 = 100 * MS;
-const DIR: u64 = 7;
+pub(super) const DIR: u64 = 7;
 
 /// A core with one forwarder that lends.
-fn lent_rig() -> Rig {
+pub(super) fn lent_rig() -> Rig {
     let mut rig = Rig::new(1);
     let loan_ms = 100;
     rig.greet(0, Grant { loan_ms, ..GRANT }, &[]);
     rig
 }
 
-fn lookup(name: &str) -> Op {
+pub(super) fn lookup(name: &str) -> Op {
     let (parent, name) = (file(DIR), name.as_bytes().into());
     Op::Lookup { parent, name }
 }
 
-fn getattr(inode: u64) -> Op {
+pub(super) fn getattr(inode: u64) -> Op {
     let handle = file(inode);
     Op::Getattr { handle }
 }
@@ -30,14 +30,14 @@ fn xattr(inode: u64) -> Op {
     Op::Getxattr { handle, name }
 }
 
-const BOTH: Lent = Lent {
+pub(super) const BOTH: Lent = Lent {
     asked: true,
     found: true,
 };
 
 impl Rig {
     /// Makes the call, and answers its request, lending what is said.
-    fn asks(&mut self, op: Op, result: Result<Outcome, Status>, lent: Lent) {
+    pub(super) fn asks(&mut self, op: Op, result: Result<Outcome, Status>, lent: Lent) {
         let before = self.sent.len();
         self.call(op.clone());
         assert_eq!(self.sent.len(), before + 1, "{op:?} needs a request");
@@ -46,7 +46,7 @@ impl Rig {
     }
 
     /// Makes the call, which must be answered without a request.
-    fn held(&mut self, op: Op) -> Result<Outcome, Errno> {
+    pub(super) fn held(&mut self, op: Op) -> Result<Outcome, Errno> {
         let before = self.sent.len();
         let id = self.call(op.clone());
         assert_eq!(
@@ -59,7 +59,7 @@ impl Rig {
     }
 
     /// Whether the call needs a request, which is then taken back.
-    fn needs_request(&mut self, op: Op) -> bool {
+    pub(super) fn needs_request(&mut self, op: Op) -> bool {
         let before = self.sent.len();
         self.call(op);
         let needs = self.sent.len() > before;
