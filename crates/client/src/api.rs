@@ -16,7 +16,7 @@ pub use crate::core::{Answer, Data, Errno};
 pub use crate::driver::{CancelToken, Context};
 pub use crate::options::{ConnectError, Options};
 
-use crate::core::Application;
+use crate::core::{Application, Told};
 use crate::driver::Host;
 use crate::payload::Payload;
 use crate::wire::{Attr, Handle, Keep, Op, Outcome, SetAttr, Statfs};
@@ -38,6 +38,13 @@ impl Client {
             coalesce_bytes: options.coalesce_bytes_allowed(),
             host: Host::start(options)?,
         }))
+    }
+
+    /// Asks the forwarder at this address who it is, without a session and without its fellows, for
+    /// the options' `connect_timeout` at most once its name is resolved. The error says why nobody
+    /// who proves to be a forwarder has answered there.
+    pub fn ask(options: &Options, address: &str) -> Result<Told, ConnectError> {
+        Host::ask_one(options, address)
     }
 
     /// Attributes of the export's root directory, as they were when the first forwarder granted a

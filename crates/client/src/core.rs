@@ -41,7 +41,7 @@ mod types;
 mod unstable;
 
 pub use errno::Errno;
-pub use membership::Member;
+pub use membership::{ClockSeen, Member, Told};
 pub use types::{
     Answer, Application, Call, CallId, CoreOptions, Data, Input, Operation, Output, Served,
 };

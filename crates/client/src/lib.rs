@@ -25,7 +25,7 @@ pub mod shortcut;
 mod signals;
 mod ticket;
 
-pub use self::core::Application;
+pub use self::core::{Application, ClockSeen, Told};
 pub use api::{
     Answer, CancelToken, Client, ConnectError, Context, Data, Errno, OpenFile, Options, Pending,
     Room,

@@ -67,7 +67,7 @@ pub(crate) struct Whole {
 /// Reads the addresses of a list. Each part is an address, or `@FILE`, a file with one address a
 /// line. Instead of all of them, in the list or in the file, may stand `@_NAME`: a DNS name whose
 /// SRV records give the addresses.
-pub(crate) fn read(named: &[String]) -> Result<Vec<String>, ConnectError> {
+pub fn read(named: &[String]) -> Result<Vec<String>, ConnectError> {
     read_asking(named, resolver::srv)
 }
 

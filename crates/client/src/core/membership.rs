@@ -23,10 +23,30 @@ pub enum Member {
     Known(Box<HelloReply>),
 }
 
+/// How a forwarder's wall clock compares with this node's, as its answer showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockSeen {
+    /// How far it is ahead, in ns, if the answer took as long as the question.
+    pub ahead_ns: i64,
+    /// How long question and answer took together, in ns: `ahead_ns` is wrong by half of it at
+    /// most.
+    pub trip_ns: u64,
+}
+
+/// What a forwarder says of itself.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Its answer.
+    pub hello: Box<HelloReply>,
+    /// How its wall clock compares with this node's.
+    pub clock: ClockSeen,
+}
+
 /// All forwarders of a list.
 #[derive(Default)]
 pub(super) struct Membership {
     members: Vec<Member>,
+    clocks: Vec<ClockSeen>,
     backoff: u64,
 }
 
@@ -34,6 +54,7 @@ impl Membership {
     pub(super) fn new(forwarders: usize) -> Membership {
         Membership {
             members: vec![Member::Silent; forwarders],
+            clocks: vec![ClockSeen::default(); forwarders],
             backoff: BACKOFF_MIN,
         }
     }
@@ -50,6 +71,11 @@ impl Core {
         &self.membership.members
     }
 
+    /// The clock of a forwarder that is known, as it was when that answered.
+    pub fn member_clock(&self, forwarder: usize) -> Option<ClockSeen> {
+        self.membership.clocks.get(forwarder).copied()
+    }
+
     pub(super) fn ask_members(&mut self) {
         self.discovering.1 = None;
         for forwarder in 0..self.sessions.len() {
@@ -57,8 +83,20 @@ impl Core {
         }
     }
 
-    /// Records a forwarder's answer.
-    pub(super) fn member_known(&mut self, forwarder: usize, granted: &HelloReply) {
+    /// Records a forwarder's answer to a question of `at`, when this node's wall clock showed
+    /// `wall`; both in ns.
+    pub(super) fn member_known(
+        &mut self,
+        forwarder: usize,
+        granted: &HelloReply,
+        (at, wall): (u64, u64),
+    ) {
+        let trip_ns = self.now.saturating_sub(at);
+        let middle = wall.saturating_add(trip_ns / 2);
+        self.membership.clocks[forwarder] = ClockSeen {
+            ahead_ns: granted.wall_ns.wrapping_sub(middle) as i64,
+            trip_ns,
+        };
         self.membership.members[forwarder] = Member::Known(Box::new(granted.clone()));
         self.discovering.1 = None;
         self.outputs.push_back(Output::Opened { forwarder });

@@ -223,7 +223,7 @@ impl Core {
             Ok(Outcome::Hello(granted)) => {
                 let middle = wall + (self.now - at) / 2;
                 match self.options.asks {
-                    true => self.member_known(forwarder, granted),
+                    true => self.member_known(forwarder, granted, (at, wall)),
                     false => self.greeted(forwarder, granted, middle),
                 }
             }

@@ -214,6 +214,11 @@ impl Rig {
     /// The connection asked for comes about and is granted a session.
     fn greet(&mut self, forwarder: usize, grant: Grant, held: &[(u16, u64)]) {
         self.connected(forwarder);
+        self.grant(forwarder, grant, held);
+    }
+
+    /// The hello that was sent is answered.
+    fn grant(&mut self, forwarder: usize, grant: Grant, held: &[(u16, u64)]) {
         let hello = self
             .take(|sent| sent.forwarder == forwarder && matches!(sent.request.op, Op::Hello(_)));
         let reply = HelloReply {

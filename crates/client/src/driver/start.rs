@@ -10,7 +10,7 @@ use super::tickets::Tickets;
 use super::{Host, SignalGuard};
 use crate::application::app_id;
 use crate::arena::Arena;
-use crate::core::{Application, CoreOptions, Member};
+use crate::core::{Application, CoreOptions, Member, Told};
 use crate::list::{self, Candidate, Whole};
 use crate::options::{ConnectError, Options};
 use crate::ticket::Ticket;
@@ -94,6 +94,47 @@ impl Host {
                 false => Continue(left),
             }
         })
+    }
+
+    /// Asks the forwarder at this address who it is.
+    pub(crate) fn ask_one(options: &Options, address: &str) -> Result<Told, ConnectError> {
+        let until = Instant::now() + options.connect_timeout.min(DAY);
+        let host = Host::asking(options, vec![address.to_string()])?;
+        let told = host.shared.watch_sessions(|state| {
+            let left = until.saturating_duration_since(Instant::now());
+            match (state.core.members().first(), state.core.member_clock(0)) {
+                (Some(Member::Known(hello)), Some(clock)) => Break(Ok(Told {
+                    hello: hello.clone(),
+                    clock,
+                })),
+                (Some(Member::Silent), _)
+                    if !(state.peers[0].refused || left.is_zero() || host.shared.is_closed()) =>
+                {
+                    Continue(left)
+                }
+                _ => Break(Err(list::nobody(&candidates(
+                    &host.options.forwarders,
+                    state,
+                )))),
+            }
+        });
+        host.shutdown();
+        told
+    }
+
+    /// A client that only asks who is at these addresses.
+    fn asking(options: &Options, addresses: Vec<String>) -> Result<Host, ConnectError> {
+        let options = Options {
+            forwarders: addresses,
+            // Who asks transfers no payload.
+            shared_memory_bytes: 0,
+            ..options.clone()
+        };
+        let core = CoreOptions {
+            asks: true,
+            ..core_options(&options)?
+        };
+        Host::set_up(&options, core)
     }
 
     /// Checks the options and starts the I/O thread.
@@ -238,18 +279,8 @@ fn ask(
     addresses: Vec<String>,
     until: Instant,
 ) -> Result<Vec<Candidate>, ConnectError> {
-    let options = Options {
-        forwarders: addresses,
-        // Who asks transfers no payload.
-        shared_memory_bytes: 0,
-        ..options.clone()
-    };
-    let core = CoreOptions {
-        asks: true,
-        ..core_options(&options)?
-    };
-    let host = Host::set_up(&options, core)?;
-    let candidates = host.candidates(&options.forwarders, until);
+    let host = Host::asking(options, addresses)?;
+    let candidates = host.candidates(&host.options.forwarders, until);
     host.shutdown();
     candidates
 }

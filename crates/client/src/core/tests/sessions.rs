@@ -281,3 +281,28 @@ fn whoever_grants_the_shortest_lease_and_does_not_answer_gets_one_ping() {
     assert_eq!(rig.next().request.op, Op::Ping);
     assert!(wakes < 100, "{wakes} in 3 s");
 }
+
+#[test]
+fn who_only_asks_learns_who_is_there_and_by_which_clock() {
+    let mut rig = Rig::new(2);
+    let options = CoreOptions {
+        asks: true,
+        ..rig.core.options.clone()
+    };
+    rig.core = Core::new(options);
+    rig.connects.clear();
+    rig.pump();
+    rig.connected(1);
+    rig.at(2000);
+    let grant = Grant {
+        ahead_ns: 5000,
+        ..GRANT
+    };
+    rig.grant(1, grant, &[]);
+    assert!(matches!(rig.core.members()[0], Member::Silent));
+    assert!(matches!(&rig.core.members()[1], Member::Known(hello) if hello.forwarder == 1));
+    let clock = rig.core.member_clock(1).expect("there are two");
+    assert_eq!((clock.ahead_ns, clock.trip_ns), (6000, 2000));
+    assert!(clock.ahead_ns.abs_diff(5000) <= clock.trip_ns / 2);
+    assert_eq!(rig.core.member_clock(2), None);
+}
