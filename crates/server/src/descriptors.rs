@@ -44,6 +44,17 @@ pub struct Descriptors {
     is_low: bool,
 }
 
+/// What a limit of open files lacks for a forwarder of four with the default number of sessions:
+/// Err(why), if it does not start; Ok(Some(warning)), if it has less room than it wants.
+pub fn open_files_lack(limit: Option<u64>) -> Result<Option<String>, String> {
+    let wanted = Wanted {
+        sessions_max: 4096,
+        seats: 4,
+        reactors: 1,
+    };
+    Ok(share_out(limit, wanted)?.warning(wanted))
+}
+
 /// What a forwarder is configured for.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {

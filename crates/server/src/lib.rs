@@ -17,6 +17,7 @@ mod connections;
 mod descriptors;
 mod forwarder_loop;
 mod identity;
+pub mod kernel;
 mod lock;
 mod node_memory;
 mod pid_file;
@@ -29,6 +30,7 @@ mod start;
 pub mod storage;
 mod thread_rights;
 
+pub use descriptors::open_files_lack;
 pub use forwarder_loop::Stop;
 pub use identity::user_of;
 pub use pid_file::PidFile;

@@ -7,6 +7,9 @@
 mod calls;
 mod paths;
 
+pub use paths::Landlock;
+pub(crate) use paths::landlock;
+
 use crate::config::{Address, Config, Io, Sandbox};
 use crate::rights::{self, Looks};
 use tidegate_net::{Place, witness};

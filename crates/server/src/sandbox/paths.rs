@@ -85,6 +85,27 @@ pub(super) fn kernel() -> i32 {
     i32::try_from(found).unwrap_or(0).max(0)
 }
 
+/// What the kernel's Landlock can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Landlock {
+    /// Its version; 0: the kernel has none, or it is not switched on.
+    pub version: i32,
+    /// Whether it can confine a forwarder to its files.
+    pub confines: bool,
+    /// Whether it has all that is asked for, signals to other processes too.
+    pub is_whole: bool,
+}
+
+/// The kernel's Landlock.
+pub(crate) fn landlock() -> Landlock {
+    let abi = ABI::from(kernel());
+    Landlock {
+        version: kernel(),
+        confines: abi >= LEAST,
+        is_whole: abi >= ASKED,
+    }
+}
+
 fn made(rules: &Rules) -> Result<RulesetCreated, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)

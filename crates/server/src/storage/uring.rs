@@ -32,6 +32,11 @@ use tidegate_forward::{Access, Errno, IoPart, Job, JobId, JobResult};
 use tidegate_sched::Direction;
 use tidegate_wire::{Caller, Handle};
 
+/// Tries whether the kernel gives this process a ring with the calls that are needed.
+pub(crate) fn try_kernel() -> Result<(), UringRefused> {
+    ring::made(2).map(drop)
+}
+
 /// How long shutting down waits for the kernel to finish what it was given.
 const END_MAX: Duration = Duration::from_secs(30);
 

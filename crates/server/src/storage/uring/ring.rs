@@ -55,24 +55,7 @@ pub(super) struct Ring {
 impl Ring {
     /// Makes a ring for `depth` calls at once, and tries it on the export.
     pub(super) fn open(files: &PosixFiles, depth: u32) -> Result<Ring, UringRefused> {
-        let made = IoUring::builder().setup_coop_taskrun().build(depth);
-        let made = match made {
-            // Before Linux 5.19: the kernel interrupts to say that something is finished.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(depth),
-            made => made,
-        };
-        let uring = made.map_err(refused)?;
-        let mut known = Probe::new();
-        let needed = [
-            opcode::Readv::CODE,
-            opcode::Writev::CODE,
-            opcode::ReadFixed::CODE,
-            opcode::WriteFixed::CODE,
-        ];
-        let probed = uring.submitter().register_probe(&mut known);
-        if probed.is_err() || !needed.iter().all(|code| known.is_supported(*code)) {
-            return Err(UringRefused::Old);
-        }
+        let uring = made(depth)?;
         let mut ring = Ring {
             registered: Registered::new(&uring),
             uring,
@@ -182,6 +165,29 @@ fn submit(uring: &mut IoUring) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// A ring for `depth` calls at once, of a kernel that knows the calls.
+pub(super) fn made(depth: u32) -> Result<IoUring, UringRefused> {
+    let made = IoUring::builder().setup_coop_taskrun().build(depth);
+    let made = match made {
+        // Before Linux 5.19: the kernel interrupts to say that something is finished.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(depth),
+        made => made,
+    };
+    let uring = made.map_err(refused)?;
+    let mut known = Probe::new();
+    let needed = [
+        opcode::Readv::CODE,
+        opcode::Writev::CODE,
+        opcode::ReadFixed::CODE,
+        opcode::WriteFixed::CODE,
+    ];
+    let probed = uring.submitter().register_probe(&mut known);
+    if probed.is_err() || !needed.iter().all(|code| known.is_supported(*code)) {
+        return Err(UringRefused::Old);
+    }
+    Ok(uring)
 }
 
 /// Translates the kernel's error into what forbids a ring.
