@@ -9,6 +9,7 @@ mod calibrate;
 mod check;
 mod copies;
 mod dead_mount;
+mod doctor;
 mod down;
 mod drain;
 pub mod fail;
@@ -73,6 +74,7 @@ enum Command {
     Run(run::Run),
     Stat(stat::Stat),
     Why(why::Why),
+    Doctor(doctor::Doctor),
     Metrics(metrics::Metrics),
     Drain(drain::Drain),
     Policy(policy::Policy),
@@ -134,6 +136,7 @@ pub fn perform(arguments: Arguments) -> Result<ExitCode, Fail> {
         Command::Run(run) => run.perform(),
         Command::Stat(stat) => stat.perform(),
         Command::Why(why) => why.perform(),
+        Command::Doctor(doctor) => doctor.perform(),
         Command::Metrics(metrics) => metrics.perform(),
         Command::Drain(drain) => drain.perform(),
         Command::Policy(policy) => policy.perform(),

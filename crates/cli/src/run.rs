@@ -25,7 +25,7 @@ use crate::target::Target;
 use crate::view;
 use app::{APP, APP_MADE, App};
 use counts::Counts;
-use launcher::{Launcher, SHIM};
+pub use launcher::{Launcher, SHIM, found};
 use notice::Place;
 use own_mount::OwnMount;
 use rustix::fs::FileType;

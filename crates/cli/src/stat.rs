@@ -59,9 +59,8 @@ impl Stat {
         let restarts = || state_dir.as_ref().map(Restarts::read).unwrap_or_default();
         let alone = || state_dir.as_ref().and_then(supervisor_gone);
         if self.check {
-            let restarts = restarts();
-            let gone = restarts.gone().map(|line| Wrong::of_all("given-up", line));
-            let others = dead.into_iter().chain(alone()).chain(gone).collect();
+            let of_set = state_dir.as_ref().map(of_set).unwrap_or_default();
+            let others = dead.into_iter().chain(of_set).collect();
             return Ok(self.check(&states(&client, &found.forwarders), others));
         }
         loop {
@@ -127,6 +126,13 @@ pub fn wrong(states: &[Value], others: Vec<Wrong>) -> Vec<Wrong> {
 pub fn lines<'w>(wrong: impl IntoIterator<Item = &'w Wrong>) -> String {
     let line = |one: &Wrong| plain::line(&one.text) + "\n";
     wrong.into_iter().map(line).collect()
+}
+
+/// What is wrong with a local set beside its forwarders' states.
+pub fn of_set(state: &StateDir) -> Vec<Wrong> {
+    let restarts = Restarts::read(state);
+    let gone = restarts.gone().map(|line| Wrong::of_all("given-up", line));
+    supervisor_gone(state).into_iter().chain(gone).collect()
 }
 
 /// A finding if nobody would start a forwarder of this local set again.

@@ -41,7 +41,7 @@ const OWN_ENDS: [&str; 5] = ["log", "pid", "room", "sock", "toml"];
 
 /// Whether commands make files of this name. Others may lie there: by `..` of the mount, a program
 /// gets to the state directory.
-fn is_own(name: &str) -> bool {
+pub fn is_own(name: &str) -> bool {
     let parts: Vec<&str> = name.split('.').collect();
     let is_of_kind = match parts.as_slice() {
         [kind, middle @ .., end] => {

@@ -60,11 +60,39 @@ pub struct Target {
     pipelining: Option<String>,
 }
 
+/// What there is of forwarders to talk to.
+pub enum Search {
+    /// These.
+    Found(Box<ClientFile>),
+    /// None.
+    Nothing {
+        /// That there are none, where, and what to do.
+        fail: Fail,
+        /// Whether the user has named a place where some should be, or several are there of which
+        /// none is meant.
+        is_amiss: bool,
+    },
+}
+
 impl Target {
     /// Finds the forwarders, and what is known of them.
     pub fn find(&self) -> Result<ClientFile, Fail> {
-        let state_dir = StateDir::choose(self.state_dir.as_deref());
+        match self.search()? {
+            Search::Found(found) => Ok(*found),
+            Search::Nothing { fail, .. } => Err(fail),
+        }
+    }
+
+    /// Finds the forwarders, and what is known of them, if there are some.
+    pub fn search(&self) -> Result<Search, Fail> {
+        let state_dir = self.state_dir();
         let state = state_dir.client_file();
+        let nothing = |mounts: &[PathBuf]| {
+            Ok(Search::Nothing {
+                fail: nothing_there(&state_dir, mounts),
+                is_amiss: state_dir.is_named() || !mounts.is_empty(),
+            })
+        };
         let mut found = if !self.addresses().is_empty() {
             let forwarders = self.addresses().to_vec();
             ClientFile {
@@ -76,12 +104,12 @@ impl Target {
         } else if state_dir.enter()? && state_dir.inside(&state).exists() {
             state_dir.read_client_file()?
         } else if state_dir.is_named() {
-            return Err(nothing_there(&state_dir, &[]));
+            return nothing(&[]);
         } else {
             match here::of_mount()? {
                 OfMount::Found(found) => *found,
-                OfMount::Several(points) => return Err(nothing_there(&state_dir, &points)),
-                OfMount::None => return Err(nothing_there(&state_dir, &[])),
+                OfMount::Several(points) => return nothing(&points),
+                OfMount::None => return nothing(&[]),
             }
         };
         if self.secret_file.is_some() {
@@ -98,7 +126,17 @@ impl Target {
         if self.pipelining.is_some() {
             found.pipelining.clone_from(&self.pipelining);
         }
-        Ok(found)
+        Ok(Search::Found(Box::new(found)))
+    }
+
+    /// The state directory that is named, else the usual one.
+    pub fn state_dir(&self) -> StateDir {
+        StateDir::choose(self.state_dir.as_deref())
+    }
+
+    /// Whether forwarders are named, by addresses or a file, and not by a state directory.
+    pub fn names_forwarders(&self) -> bool {
+        !self.addresses().is_empty() || self.client.is_some()
     }
 
     /// The addresses that are named. An empty variable names none.
@@ -300,8 +338,18 @@ fn munge(found: &ClientFile) -> Result<Option<Munge>, Fail> {
 /// Connects a client to these forwarders, whose calls end after `limit`; None: the client's own
 /// timeout.
 pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client>, Fail> {
-    let mut options = Options::new(&found.forwarders);
+    let mut options = options(found)?;
     options.timeout = limit.unwrap_or(options.timeout);
+    let client = Client::connect(options)?;
+    for line in client.left_out() {
+        errln!("tidegate: warning: {line}");
+    }
+    Ok(client)
+}
+
+/// What a client of these forwarders is made with.
+pub fn options(found: &ClientFile) -> Result<Options, Fail> {
+    let mut options = Options::new(&found.forwarders);
     options.secret_file.clone_from(&found.secret_file);
     options.tickets.clone_from(&found.tickets);
     options.munge = munge(found)?;
@@ -312,11 +360,7 @@ pub fn connect(found: &ClientFile, limit: Option<Duration>) -> Result<Arc<Client
         })?;
     }
     pipeline(&mut options, found)?;
-    let client = Client::connect(options)?;
-    for line in client.left_out() {
-        errln!("tidegate: warning: {line}");
-    }
-    Ok(client)
+    Ok(options)
 }
 
 #[cfg(test)]

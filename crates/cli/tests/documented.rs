@@ -158,6 +158,7 @@ fn every_flag_is_documented() {
         "view",
         "calibrate",
         "check",
+        "doctor",
         "trace summarise",
         "trace import",
     ];

@@ -19,6 +19,8 @@ const EXIT_STATUS: &str = "0; 2 for wrong use or configuration, and where no for
 const OF_RUN: &str = "As the program's, which is also ended by the same signal; 127 if it is not \
                       found, 126 if it cannot be run. Before it runs: 2 for wrong use or \
                       configuration, and where no forwarder answers; 1 for everything else.";
+const OF_DOCTOR: &str = "0 if all is ok, 1 if something is a warning, 2 if something fails, and \
+                         for wrong use.";
 
 /// Print what a shell needs to complete the words of `tidegate`
 ///
@@ -117,6 +119,7 @@ fn write_page(command: &Command, parent: Option<&str>, text: &mut Vec<u8>) -> io
     end.control("SH", ["EXIT STATUS"]);
     end.text([roman(match name(command) {
         "tidegate-run" => OF_RUN,
+        "tidegate-doctor" => OF_DOCTOR,
         _ => EXIT_STATUS,
     })]);
     if let Some(parent) = parent {
