@@ -57,6 +57,9 @@ def test_a_healthy_node_has_nothing_that_fails(forwarders):
         assert ("ok", f"{up.mount} answers") in of(findings, "mount")
         [(verdict, text)] = of(findings, "state directory")
         assert verdict == "ok" and "configured forwarders 2, running 2, mounts 1" in text, text
+        # By its list, the same set.
+        listed = doctor("--client", up.state / "client.toml")
+        assert "configured forwarders 2" in of(listed, "state directory")[0][1], listed
         for check in ("program", "FUSE device", "openat2", "pidfd", "open files", "short-cut", "rights", "room", "locks"):
             [(verdict, text)] = of(findings, check)
             assert verdict == "ok", (check, text)

@@ -79,14 +79,16 @@ impl Doctor {
             bundle::is_new(file)?;
         }
         let node = node::Node::look();
-        let state = self.target.state_dir();
-        let entered = {
-            let (state, others) = (state.clone(), self.target.names_forwarders());
-            within(LOOK_MAX, move || state::look(&state, others))
-        };
-        let (of_state, configurations, is_ours) = entered.unwrap_or_else(|| {
+        let target = self.target.clone();
+        let looked = within(LOOK_MAX, move || {
+            // Also where its client.toml is named.
+            let set = target.set();
+            let others = target.names_forwarders() && set.is_none();
+            state::look(set.unwrap_or_else(|| target.state_dir()), others)
+        });
+        let (of_state, configurations, state) = looked.unwrap_or_else(|| {
             let late = bounded::late("state directory", LOOK_MAX);
-            (vec![late], Configurations::default(), false)
+            (vec![late], Configurations::default(), None)
         });
         let mut all = node.findings();
         all.extend(self.of_node(&configurations));
@@ -99,11 +101,10 @@ impl Doctor {
         let (mut json, mut page) = (report.json(), report.page());
         json["versions"] = node.json();
         if let Some(file) = &self.bundle {
-            let entered = is_ours && matches!(state.enter(), Ok(true));
             let bundle = Bundle {
                 report: json.clone(),
                 versions: node.json(),
-                state: entered.then_some(&state),
+                state: state.as_ref(),
                 configurations: &configurations,
                 found: seen.found.as_ref(),
                 states: seen.states,
