@@ -18,6 +18,7 @@ mod table;
 use super::Forwarder;
 use super::receive::{Dispatch, Key, Look, Pending};
 use super::seat_gate::State;
+use super::sessions::Client;
 use crate::host::Output;
 use crate::reply_table::SeatTable;
 use alloc::collections::BTreeSet;
@@ -259,7 +260,7 @@ impl Forwarder {
             return Lent::default();
         };
         let client = self.clients.get(&pending.client);
-        let client = client.filter(|it| it.borrows && !it.standing.is_checked() && !it.ended);
+        let client = client.filter(|it| it.may_borrow() && !it.ended);
         // Recalls go there too, behind what was lent before.
         let first = client.and_then(|it| it.conn) == Some(pending.conn);
         let seat = &self.seats[pending.seat];
@@ -274,6 +275,15 @@ impl Forwarder {
             }
             Ok(Outcome::Entries(listing)) => self.lend_entries(pending, look, &mut listing.entries),
             _ => Lent::default(),
+        }
+    }
+
+    /// For how long something may be lent to a client, ms; 0: nothing is.
+    pub(super) fn loan_ms(&self, client: u64) -> u32 {
+        let client = self.clients.get(&client);
+        match client.is_some_and(Client::may_borrow) {
+            true => u32::try_from(self.loans.period_ns() / 1_000_000).unwrap_or(u32::MAX),
+            false => 0,
         }
     }
 

@@ -106,6 +106,11 @@ impl Client {
         }
     }
 
+    /// Whether it takes what is lent, and is trusted to give it back.
+    pub(super) fn may_borrow(&self) -> bool {
+        self.borrows && !self.standing.is_checked()
+    }
+
     /// Where a request with this id is among the outstanding ones, or where it would go. A new
     /// request has the largest id.
     pub(super) fn place_of(&self, id: u64) -> Result<usize, usize> {
@@ -344,7 +349,7 @@ impl Forwarder {
             reply_slots: REPLY_SLOTS as u16,
             fresh,
             lease_ms: (self.config.lease_ns / 1_000_000).min(u64::from(u32::MAX)) as u32,
-            loan_ms: u32::try_from(self.loans.period_ns() / 1_000_000).unwrap_or(u32::MAX),
+            loan_ms: self.loan_ms(hello.client),
             wall_ns: self
                 .now
                 .0

@@ -110,6 +110,7 @@ fn nothing_is_lent_to_others_nor_where_another_forwarder_could_change_it() {
     let mut own = Tester::new(&mut host, 7);
     own.create(&mut host, "a");
     let mut user = Tester::of(&mut host, 8, peer(1000));
+    assert_eq!(user.connect(&mut host, peer(1000)).loan_ms, 0);
     let look = lookup(user.root(), "a");
     assert_eq!(user.is_lent(&mut host, look), Lent::default());
     let mut config = world.config(0, 2);

@@ -13,6 +13,8 @@ const OF_CLIENT_MAX: usize = 65_536;
 const LOANS_MAX: usize = 262_144;
 /// Files whose name is known.
 const NAMES_MAX: usize = 65_536;
+/// How many files are looked at to find one whose name can be forgotten.
+const NAME_LOOKS: usize = 8;
 /// Files whose last change is remembered, and files that are lent to nobody for a while.
 const REMEMBERED_MAX: usize = 8192;
 /// How long a file is lent to nobody after clients have changed it in turns, ns: at first, and
@@ -32,6 +34,8 @@ pub(in crate::forwarder) struct Loans {
     /// The only name of files that were lent when they were looked up, and back.
     by_name: BTreeMap<(Handle, Name), Handle>,
     names: BTreeMap<Handle, Called>,
+    /// Files in about the order in which their names became known; others too.
+    named: VecDeque<Handle>,
     /// Requests that change files, from their beginning to their answer.
     pub(super) changes: BTreeMap<Key, Change>,
     /// How many requests change each file.
@@ -231,16 +235,18 @@ impl Loans {
         if self.names.get(&handle).is_some_and(|it| it.name == name) {
             return true;
         }
-        if self.names.len() >= NAMES_MAX {
-            // Of what is lent the name must stay known.
-            let borrowers = &self.borrowers;
-            self.names.retain(|file, _| borrowers.contains_key(file));
-            self.by_name.retain(|_, file| borrowers.contains_key(file));
-            if self.names.len() >= NAMES_MAX / 2 {
-                return false;
-            }
+        if self.names.len() >= NAMES_MAX && !self.make_room_for_name() {
+            return false;
         }
         self.forget_name(&name);
+        self.named.push_back(handle);
+        if self.named.len() > 2 * NAMES_MAX {
+            let mut once = BTreeSet::new();
+            let names = &self.names;
+            let is_named = |file: &Handle| *file == handle || names.contains_key(file);
+            self.named
+                .retain(|file| is_named(file) && once.insert(*file));
+        }
         let since = self.clock;
         let called = Called {
             name: name.clone(),
@@ -251,6 +257,23 @@ impl Loans {
         }
         self.by_name.insert(name, handle);
         true
+    }
+
+    /// Forgets the oldest name of a file that is lent to nobody; false if it finds none soon.
+    fn make_room_for_name(&mut self) -> bool {
+        for _ in 0..NAME_LOOKS {
+            let Some(file) = self.named.pop_front() else {
+                break;
+            };
+            // Of what is lent the name must stay known.
+            if self.borrowers.contains_key(&file) {
+                self.named.push_back(file);
+            } else if let Some(called) = self.names.remove(&file) {
+                self.by_name.remove(&called.name);
+                return true;
+            }
+        }
+        false
     }
 
     /// The file whose only name this is, as far as it is known.
@@ -401,5 +424,53 @@ impl Loans {
         self.forgotten = self.clock;
         self.counts = old.counts;
         lent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::boxed::Box;
+    use std::format;
+
+    fn file(inode: u64) -> Handle {
+        Handle { inode, birth: 0 }
+    }
+
+    #[test]
+    fn names_of_files_that_are_lent_stay_and_others_make_room() {
+        let mut loans = Loans::new(1000);
+        let call = |loans: &mut Loans, inode: u64| {
+            let name: Name = format!("{inode}").into_bytes().into();
+            loans.call(file(inode), (file(1), &name))
+        };
+        let all = 10..10 + NAMES_MAX as u64;
+        for inode in all.clone() {
+            assert!(call(&mut loans, inode));
+            loans.lend(Time(0), file(inode), inode % 2);
+        }
+        for inode in 1_000_000..1_000_100 {
+            assert!(!call(&mut loans, inode));
+        }
+        for inode in all.clone().step_by(4) {
+            loans.take_back(file(inode), inode % 2);
+        }
+        for inode in 1_000_000..1_000_100 {
+            assert!(call(&mut loans, inode), "{inode}");
+        }
+        assert!(
+            all.clone()
+                .skip(1)
+                .step_by(4)
+                .all(|it| loans.has_name(file(it), 0))
+        );
+        assert!(loans.names.len() == NAMES_MAX && loans.by_name.len() == NAMES_MAX);
+        // What comes and goes leaves nothing behind.
+        for turn in 0..4 * NAMES_MAX {
+            let name: Name = Box::from(*b"one");
+            loans.forget_name(&(file(1), name.clone()));
+            loans.call(file(1_000_000), (file(1), &name));
+            assert!(loans.named.len() <= 2 * NAMES_MAX + 1, "{turn}");
+        }
     }
 }
