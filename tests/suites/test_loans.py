@@ -201,3 +201,53 @@ def test_a_forwarder_that_starts_again_knows_nothing_and_nobody_sees_anything_ol
         pair.up.restart(0)
         (one / "f").write_text("x" * (number + 1))
         assert os.stat(other / "f").st_size == number + 1
+
+
+# Lists the directory, makes a file in it, goes back to the start and lists it again.
+REWINDS = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.opendir.restype = libc.readdir.restype = ctypes.c_void_p
+directory = ctypes.c_void_p(libc.opendir(os.fsencode(sys.argv[1])))
+def count():
+    entries = 0
+    while libc.readdir(directory):
+        entries += 1
+    return entries
+counts = [count()]
+for name in "ab":
+    open(os.path.join(sys.argv[1], name), "w").close()
+    libc.rewinddir(directory)
+    counts.append(count())
+print(counts)
+"""
+
+
+def test_a_directory_that_is_read_again_from_the_start_shows_what_is_new(pair):
+    for folder in (pair.data / "plain", pair.mounts[0] / "mounted"):
+        folder.mkdir()
+        assert run("/usr/bin/python3", "-I", "-c", REWINDS, folder).stdout == "[2, 3, 4]\n"
+
+
+def test_who_lists_a_directory_and_looks_at_all_of_it_sees_what_others_change(pair):
+    one, other = pair.mounts
+    (one / "many").mkdir()
+    for number in range(300):
+        (one / "many" / str(number)).write_text("")
+    os.setxattr(one / "many/7", "user.mark", b"old")
+
+    def shown(folder):
+        found = {}
+        for entry in os.scandir(folder / "many"):
+            stat, marks = os.stat(entry.path), os.listxattr(entry.path)
+            found[entry.name] = (stat.st_size, stat.st_mode, stat.st_nlink, marks)
+        return found
+    for turn in range(3):
+        assert len(shown(one)) == 300 - turn
+        (other / "many" / str(10 + turn)).write_text("bytes" * (turn + 1))
+        os.chmod(other / "many" / str(20 + turn), 0o700)
+        os.setxattr(other / "many" / str(30 + turn), "user.other", b"new")
+        os.unlink(other / "many" / str(40 + turn))
+        os.rename(other / "many" / str(50 + turn), other / "many" / str(60 + turn))
+        os.link(other / "many" / str(70 + turn), other / "many" / f"link{turn}")
+        assert shown(one) == shown(pair.data)

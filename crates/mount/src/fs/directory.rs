@@ -58,8 +58,9 @@ impl OpenDirectory {
         }
         // Taken out, not locked, while the forwarder is asked: the lock could not be interrupted.
         let ahead = std::mem::take(&mut *self.ahead.lock().unwrap_or_else(PoisonError::into_inner));
-        // Another offset: the program has gone back to an earlier place.
-        let (mut entries, mut ended) = match ahead.offset == offset {
+        // The program goes on, and has not gone back to another place or to the start.
+        let goes_on = read.offset >= BEHIND_PARENT && ahead.offset == offset;
+        let (mut entries, mut ended) = match goes_on {
             true => (ahead.entries, ahead.ended),
             false => (VecDeque::new(), false),
         };
