@@ -6,6 +6,7 @@ use super::sys::{self, Done, no};
 use rustix::fs::{FileType, OFlags, RawDir, SeekFrom};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 use tidegate_forward::{Access, Errno};
 use tidegate_wire::{Caller, Entry, Handle, Listing, Name};
 
@@ -16,6 +17,9 @@ const ENTRY_BYTES: usize = 32;
 /// processor: so not many there. Elsewhere each call may be a trip.
 const BUFFER_BYTES: usize = 32 * 1024;
 const LOCAL_BUFFER_BYTES: usize = 4 * 1024;
+
+/// How long the entries of one listing are looked up. Each can be a trip to the back end.
+const LOOKS_MAX: Duration = Duration::from_millis(10);
 
 impl PosixFiles {
     pub(super) fn list(
@@ -40,13 +44,12 @@ impl PosixFiles {
             self.export.make_room()?;
         }
         let _acting = self.export.own.act_as(caller)?;
-        for entry in &mut listing.entries {
-            if let Some(xattrs) = xattrs {
-                self.look_up(&dir, entry, xattrs);
-            }
-            if entry.kind == kind_number(FileType::Unknown)
-                && let Ok(stat) = self.export.stat_at(&dir, &*entry.name)
-            {
+        if let Some(xattrs) = xattrs {
+            self.look_up_all(&dir, &mut listing, xattrs, Instant::now() + LOOKS_MAX);
+        }
+        let unknown = kind_number(FileType::Unknown);
+        for entry in listing.entries.iter_mut().filter(|it| it.kind == unknown) {
+            if let Ok(stat) = self.export.stat_at(&dir, &*entry.name) {
                 entry.kind = kind_of(stat.stx_mode.into());
             }
         }
@@ -105,6 +108,24 @@ impl PosixFiles {
             });
         }
         Ok(listing)
+    }
+
+    /// Looks entries up until a time. At least one stays in the listing.
+    pub(super) fn look_up_all(
+        &self,
+        dir: &OwnedFd,
+        listing: &mut Listing,
+        xattrs: &[Name],
+        until: Instant,
+    ) {
+        for (at, entry) in listing.entries.iter_mut().enumerate() {
+            if at > 0 && Instant::now() >= until {
+                listing.entries.truncate(at);
+                listing.ended = false;
+                return;
+            }
+            self.look_up(dir, entry, xattrs);
+        }
     }
 
     /// Looks an entry up, and which of the extended attributes its file lacks. The entry may have
