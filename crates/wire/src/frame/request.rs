@@ -321,6 +321,12 @@ fn decode_op(kind: OpKind, body: &mut Reader<'_>) -> Result<Op, FrameError> {
     {
         return Err(FrameError::Invalid("rules beside the configuration's"));
     }
+    if let Op::Readdir { plus, xattrs, .. } = &op
+        && !plus
+        && !xattrs.is_empty()
+    {
+        return Err(FrameError::Invalid("extended attributes without others"));
+    }
     Ok(op)
 }
 
@@ -434,7 +440,6 @@ impl Reader<'_> {
         Ok(extent)
     }
 
-    /// Name of an extended attribute, which may contain slashes.
     /// Names of extended attributes, not more than one listing asks for.
     fn xattr_names(&mut self) -> Result<Vec<Name>, FrameError> {
         let count = usize::from(self.u8()?);
@@ -444,6 +449,7 @@ impl Reader<'_> {
         (0..count).map(|_| self.xattr_name()).collect()
     }
 
+    /// Name of an extended attribute, which may contain slashes.
     fn xattr_name(&mut self) -> Result<Name, FrameError> {
         let len = usize::from(self.u8()?);
         let name = self.take(len)?;

@@ -292,12 +292,14 @@ impl Random {
         match self.below(16) {
             0 => {
                 let bytes_max = self.below(u64::from(READDIR_MAX) + 1) as u32;
+                let plus = self.yes();
+                let count = if plus { self.below(5) } else { 0 };
                 Op::Readdir {
                     handle,
                     cookie: offset,
                     bytes_max,
-                    plus: self.yes(),
-                    xattrs: (0..self.below(5)).map(|_| self.name()).collect(),
+                    plus,
+                    xattrs: (0..count).map(|_| self.name()).collect(),
                 }
             }
             1 => Op::Getattr { handle },
