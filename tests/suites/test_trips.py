@@ -257,12 +257,14 @@ def test_trips_of_a_listing_where_names_are_lent(lent):
         return lent.settled() - before
     (entries, first), (each, again) = TRIPS[LISTED][2:]
     # The first listing tells the mount for which extended attributes `ls` asks.
-    for factor in range(1, 50):
-        lent.do(f'made(f"long/{{n}}.{factor}")')
+    name = "a-name-of-forty-nine-bytes-as-a-program-makes"
+    for factor in range(20):
+        lent.do(f'made(f"long/{{n:02}}{name}{factor:02}")')
     lent.do('made(f"small/{n}")')
-    assert listing("small") <= first + 6
-    assert listing("long") <= 49 * TIMES / entries + first
-    assert each == 0 and abs(listing("long") - again) <= 3
+    assert listing("small") <= first + 3
+    assert listing("long") <= 20 * TIMES / entries + first
+    # A lease may be renewed meanwhile.
+    assert each == 0 and again <= listing("long") <= again + 1
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -27,6 +27,8 @@ pub(super) enum Kind {
     Read,
     Write,
     Fsync(Fsync),
+    /// Goes on when the client has looked ahead.
+    LookAhead(Box<Call>),
 }
 
 /// An fsync of a file.
@@ -84,21 +86,14 @@ impl Core {
         }
     }
 
-    /// Begins a call for which the client has a session.
-    pub(super) fn begin(&mut self, id: CallId, call: Call) {
-        if self.answer_from_loans(id, &call) {
-            return;
-        }
-        if let Some(call) = self.look_ahead(id, call) {
-            self.ask(id, call);
-        }
-    }
-
     /// Makes the requests of a call.
-    pub(super) fn ask(&mut self, id: CallId, mut call: Call) {
+    pub(super) fn begin(&mut self, id: CallId, mut call: Call) {
         let (Some(layout), Some(root)) = (self.layout, self.root) else {
             return;
         };
+        if self.answer_from_loans(id, &call) {
+            return;
+        }
         let nothing = Extents::from(Extent { offset: 0, len: 0 });
         match &mut call.op {
             Op::Read { handle, extents } | Op::Write { handle, extents } => {
@@ -119,6 +114,9 @@ impl Core {
                 self.end_call(id, call.deadline_ns, Err(Errno::NAMETOOLONG));
             }
             op => {
+                if let Some(ahead) = self.due(op) {
+                    return self.look_ahead(id, call, ahead);
+                }
                 let seat = layout.seat_of_op(op, root.handle);
                 let target = match seat {
                     Some(_) => Target::Seat,
@@ -321,7 +319,7 @@ impl Core {
             self.served.insert(id, active.served);
         }
         let result = match active.kind {
-            Kind::Single => single_answer(active.parts),
+            Kind::Single | Kind::LookAhead(_) => single_answer(active.parts),
             Kind::Read => assemble(active.parts).map(read_answer),
             Kind::Write => written(active.parts).map(|len| answer(Outcome::Written { len })),
             Kind::Fsync(fsync) => {
@@ -448,7 +446,8 @@ fn check(call: &Call, forwarders: usize) -> Result<(), Errno> {
             check_lock(lock)
         }
         Op::TestLock { lock, .. } => check_lock(lock),
-        Op::Readdir { xattrs, .. } => {
+        Op::Readdir { plus, xattrs, .. } => {
+            or(*plus || xattrs.is_empty(), Errno::INVAL)?;
             or(xattrs.len() <= LISTED_XATTRS_MAX, Errno::INVAL)?;
             xattrs.iter().try_for_each(|name| check_xattr_name(name))
         }

@@ -166,8 +166,11 @@ impl Loans {
     fn put(&mut self, place: Place, value: Value, terms: &Terms<'_>) {
         let (now, until) = (terms.now, terms.until);
         let busy = self.changing.contains_key(&place.0);
-        if busy || until <= now || self.answers.len() >= ANSWERS_MAX {
+        if busy || until <= now {
             return;
+        }
+        if !self.answers.contains_key(&place) {
+            self.make_room();
         }
         let old = self.answers.remove(&place);
         let queued = old.as_ref().map(|old| old.queued);
@@ -189,6 +192,22 @@ impl Loans {
             callers,
         };
         self.answers.insert(place, answer);
+    }
+
+    /// Throws answers away, those that end first, while there are too many. With a name goes what
+    /// is kept of its file, which a change by that name would not find.
+    fn make_room(&mut self) {
+        while self.answers.len() >= ANSWERS_MAX
+            && let Some((end, place)) = self.ends.pop_front()
+        {
+            let Some(answer) = self.answers.get(&place).filter(|it| it.queued == end) else {
+                continue;
+            };
+            if let Value::LeadsTo(Some(file)) = answer.value {
+                self.drop_file(file);
+            }
+            self.answers.remove(&place);
+        }
     }
 
     /// The caller, in memory that answers share: a caller can have a thousand groups.
@@ -228,6 +247,14 @@ impl Loans {
             }
             answer.queued = answer.until;
             self.ends.push_back((answer.until, place));
+        }
+    }
+
+    /// The file that a name leads to, as somebody was lent it.
+    fn file_of(&self, parent: Handle, name: &[u8]) -> Option<Handle> {
+        match self.answers.get(&(parent, Part::Name(name.into())))?.value {
+            Value::LeadsTo(file) => file,
+            _ => None,
         }
     }
 
@@ -281,14 +308,16 @@ impl Core {
         let [one, other] = changed_names(&pending.op);
         let leads_to = |name: Option<(Handle, &[u8])>| {
             let (parent, name) = name?;
-            self.names.file_of(parent, name)
+            let lent = self.loans.file_of(parent, name);
+            [lent, self.names.file_of(parent, name)].into()
         };
-        let [one, other] = [leads_to(one), leads_to(other)];
+        let names: [Option<[Option<Handle>; 2]>; 2] = [leads_to(one), leads_to(other)];
+        let named = names.into_iter().flatten().flatten();
         let files = pending
             .op
             .files()
             .map(|file| file.map(|(handle, _)| handle));
-        let files = files.into_iter().chain([one, other]).flatten();
+        let files = files.into_iter().chain(named).flatten();
         pending.changes = files.collect();
         self.loans.count_change(&pending.changes, true);
     }
@@ -311,9 +340,14 @@ impl Core {
         }
         for (parent, name) in changed_names(&pending.op).into_iter().flatten() {
             // A look that came between may have told which file it is.
-            if let Some(file) = self.names.file_of(parent, name) {
-                self.loans.drop_file(file);
-            }
+            let known = [
+                self.loans.file_of(parent, name),
+                self.names.file_of(parent, name),
+            ];
+            known
+                .into_iter()
+                .flatten()
+                .for_each(|file| self.loans.drop_file(file));
             let place = (parent, Part::Name(name.into()));
             self.loans.answers.remove(&place);
         }
@@ -353,8 +387,8 @@ impl Core {
         };
         self.loans.keep(&pending.op, result, lent, &terms);
         match (&pending.op, result) {
-            (Op::Lookup { parent, .. }, Ok(_)) if lent.asked => {
-                self.ahead.missed(*parent, self.now, period);
+            (Op::Lookup { parent, name }, Ok(_)) if lent.asked => {
+                self.ahead.missed(*parent, name, self.now, period);
             }
             (op @ Op::Readdir { plus: false, .. }, Ok(Outcome::Entries(listing))) => {
                 self.ahead.listed(op, listing, self.now, period);
@@ -380,8 +414,8 @@ impl Core {
         let Some(answer) = answer else {
             return false;
         };
-        if let (Op::Lookup { parent, .. }, Ok(_)) = (&call.op, &answer) {
-            self.ahead.used(*parent, self.now);
+        if let (Op::Lookup { parent, name }, Ok(_)) = (&call.op, &answer) {
+            self.ahead.used(*parent, name, self.now);
         }
         // As with a forwarder's answer: the caller may have let the name be forgotten meanwhile.
         match (&call.op, &answer) {

@@ -23,8 +23,8 @@ const BYTES: u32 = 8 * 1024;
 const ENOUGH: u32 = 2;
 /// So many entries that come together cost about what one does that is asked for by itself.
 const ENTRIES_OF_A_TRIP: u32 = 16;
-/// So many entries does a request cost that brings none which are lent.
-const NOTHING_LENT: u32 = 64;
+/// Names that are remembered of those found one by one.
+const LAST_MAX: usize = 4;
 /// How often the wait is doubled where what comes is of no use.
 const FUTILE_MAX: u32 = 8;
 /// Directories whose look-ups are counted.
@@ -45,36 +45,48 @@ pub(super) struct LookAhead {
 struct Directory {
     /// When something in it was looked up or listed last, ns.
     used_at: u64,
-    /// The cookie behind which each name is listed, of names that came of late.
-    places: BTreeMap<Name, u64>,
+    /// Where names are listed, of those that came of late.
+    places: BTreeMap<Name, Place>,
     /// Whether it was listed from the start, and nothing was asked for since.
     is_listed: bool,
-    /// Names that were found one by one since the last request.
+    /// Names that were found one by one since the last request: how many, and the last ones.
     missed: u32,
-    /// How many requests in a row brought what was of no use.
+    last_missed: Vec<Name>,
+    /// How many requests in a row brought what was of no use, or nothing.
     futile: u32,
     /// The cookies behind which the last request began, and the next one does.
     from: u64,
     next: u64,
-    /// What the last request brought, in entries, and look-ups that were answered since.
+    /// What the last request brought, in entries that are lent, and how many of them answered no
+    /// look-up yet.
     brought: u32,
-    used: u32,
+    unused: u32,
+    /// Counts requests.
+    turn: u32,
     /// Extended attributes that the last request asked for.
     xattrs: Vec<Name>,
     /// The request under way.
     request: Option<Id>,
+    /// Until when all names in it have a place, but for new ones, ns.
+    complete_until: u64,
+}
+
+struct Place {
+    /// The cookie behind which the name is listed.
+    behind: u64,
+    /// The number of the request that brought it, until it is used; 0: none.
+    turn: u32,
 }
 
 impl Directory {
-    /// Whether the last request was of use.
+    /// Whether at least half of what the last request brought was used.
     fn was_used(&self) -> bool {
-        self.used > 0 && (1..=2 * self.used).contains(&self.brought)
+        self.brought > 0 && self.unused <= self.brought / 2
     }
 
     /// With how many names that were found one by one the next request is made.
     fn enough(&self) -> u32 {
-        let unused = self.brought.saturating_sub(self.used) / ENTRIES_OF_A_TRIP;
-        ENOUGH.max(unused << self.futile)
+        ENOUGH.max(self.unused / ENTRIES_OF_A_TRIP) << self.futile
     }
 }
 
@@ -101,15 +113,26 @@ impl LookAhead {
     }
 
     /// A name was found that had to be asked for.
-    pub(super) fn missed(&mut self, parent: Handle, now: u64, period: u64) {
-        self.directory(parent, now, period).missed += 1;
+    pub(super) fn missed(&mut self, parent: Handle, name: &Name, now: u64, period: u64) {
+        let directory = self.directory(parent, now, period);
+        // Who looks at one name again and again does not ask for others.
+        if directory.last_missed.contains(name) {
+            return;
+        }
+        directory.missed += 1;
+        directory.last_missed.truncate(LAST_MAX - 1);
+        directory.last_missed.insert(0, name.clone());
     }
 
     /// A look-up was answered from what was lent.
-    pub(super) fn used(&mut self, parent: Handle, now: u64) {
+    pub(super) fn used(&mut self, parent: Handle, name: &Name, now: u64) {
         if let Some(directory) = self.directories.get_mut(&parent) {
-            directory.used = directory.used.saturating_add(1);
             directory.used_at = now;
+            let place = directory.places.get_mut(name);
+            if let Some(place) = place.filter(|it| it.turn == directory.turn) {
+                place.turn = 0;
+                directory.unused = directory.unused.saturating_sub(1);
+            }
         }
     }
 
@@ -119,9 +142,7 @@ impl LookAhead {
             return;
         };
         let directory = self.directory(*handle, now, period);
-        if *cookie == 0 {
-            (directory.is_listed, directory.missed) = (true, 0);
-        }
+        directory.is_listed |= *cookie == 0;
         self.note_places(*handle, *cookie, listing);
     }
 
@@ -141,25 +162,22 @@ impl LookAhead {
         }
         let mut behind = cookie;
         for entry in &listing.entries {
-            directory.places.insert(entry.name.clone(), behind);
+            let turn = if entry.lent { directory.turn } else { 0 };
+            directory
+                .places
+                .insert(entry.name.clone(), Place { behind, turn });
             behind = entry.cookie;
         }
     }
 
     /// Behind which cookie to look ahead now that a look-up of this name has no answer.
-    fn due(&mut self, parent: Handle, name: &Name) -> Option<u64> {
-        let directory = self.directories.get_mut(&parent)?;
-        let place = directory.places.get(name).copied();
-        let begins = directory.is_listed && place == Some(0);
-        let was_used = directory.was_used();
-        if !begins && !was_used && directory.missed < directory.enough() {
-            return None;
-        }
-        directory.futile = match was_used || directory.brought == 0 {
-            true => 0,
-            false => (directory.futile + 1).min(FUTILE_MAX),
-        };
-        Some(place.unwrap_or(directory.next))
+    fn due(&self, parent: Handle, name: &Name, now: u64) -> Option<u64> {
+        let directory = self.directories.get(&parent)?;
+        let place = directory.places.get(name).map(|place| place.behind);
+        let begins = directory.is_listed && place == Some(0) && directory.futile == 0;
+        let due = begins || directory.was_used() || directory.missed >= directory.enough();
+        let is_listed = place.is_some() || now >= directory.complete_until;
+        (due && is_listed).then(|| place.unwrap_or(directory.next))
     }
 
     /// The same for an extended attribute that was asked for of an entry: where what came did not
@@ -182,32 +200,47 @@ impl LookAhead {
     /// A request is made.
     fn begun(&mut self, handle: Handle, request: Id) {
         if let Some(directory) = self.directories.get_mut(&handle) {
-            directory.xattrs.clone_from(&self.xattrs);
-            directory.is_listed = false;
             directory.request = Some(request);
         }
     }
 
-    /// A request behind this cookie has an answer; None: an error.
-    fn came(&mut self, handle: Handle, from: u64, listing: Option<&Listing>) {
-        let Some(directory) = self.directories.get_mut(&handle) else {
+    /// A request behind this cookie has an answer; None: an error. What it lends counts until
+    /// `until`, ns.
+    fn came(&mut self, op: &Op, listing: Option<&Listing>, until: u64) {
+        let Op::Readdir {
+            handle,
+            cookie,
+            xattrs,
+            ..
+        } = op
+        else {
             return;
         };
-        let entries = listing.map_or(&[][..], |listing| &listing.entries);
-        let lent = entries.iter().filter(|entry| entry.lent).count();
-        directory.request = None;
-        directory.brought = match u32::try_from(lent).unwrap_or(u32::MAX) {
-            0 => NOTHING_LENT,
-            lent => lent,
+        let Some(directory) = self.directories.get_mut(handle) else {
+            return;
         };
-        (directory.used, directory.missed) = (0, 0);
-        directory.from = from;
-        let goes_on = listing.is_some_and(|listing| !listing.ended);
-        let last = entries.last().filter(|_| goes_on);
+        directory.request = None;
+        directory.is_listed = false;
+        directory.missed = 0;
+        let entries = listing.map_or(&[][..], |listing| &listing.entries);
+        let lent = entries.iter().filter(|entry| entry.lent).count() as u32;
+        directory.futile = match lent > 0 && (directory.brought == 0 || directory.was_used()) {
+            true => 0,
+            false => (directory.futile + 1).min(FUTILE_MAX),
+        };
+        let Some(listing) = listing else {
+            return;
+        };
+        (directory.brought, directory.unused) = (lent, lent);
+        directory.turn += 1;
+        directory.xattrs.clone_from(xattrs);
+        directory.from = *cookie;
+        let last = entries.last().filter(|_| !listing.ended);
         directory.next = last.map_or(0, |entry| entry.cookie);
-        if let Some(listing) = listing {
-            self.note_places(handle, from, listing);
+        if *cookie == 0 && listing.ended {
+            directory.complete_until = until;
         }
+        self.note_places(*handle, *cookie, listing);
     }
 
     /// Forgets everything, because the session has ended.
@@ -217,28 +250,25 @@ impl LookAhead {
 }
 
 impl Core {
-    /// Asks for several entries of a directory at once, if it is time to, before the call goes on.
-    /// Returns the call otherwise.
-    pub(super) fn look_ahead(&mut self, id: CallId, call: Call) -> Option<Call> {
-        let due = self.due(&call.op);
-        let (Some((handle, op)), Some(layout), Some(root)) = (due, self.layout, self.root) else {
-            return Some(call);
+    /// Asks for several entries of a directory at once before the call goes on.
+    pub(super) fn look_ahead(&mut self, id: CallId, call: Call, (handle, op): (Handle, Op)) {
+        let (Some(layout), Some(root)) = (self.layout, self.root) else {
+            return;
         };
         let seat = layout.seat_of_op(&op, root.handle).unwrap_or(0);
         let mut pending = Pending::new(op, seat, Target::Seat, Purpose::LookAhead { call: id });
         pending.caller = call.caller.clone();
         let deadline_ns = call.deadline_ns;
-        pending.before = Some(Box::new(call));
         let request = self.insert(pending);
         self.ahead.begun(handle, request);
         let parts = vec![Part::new(request, None)];
-        self.activate(id, Kind::Single, parts, deadline_ns);
+        self.activate(id, Kind::LookAhead(Box::new(call)), parts, deadline_ns);
         self.route(request);
-        None
     }
 
-    /// What to ask for, and of which directory, before an operation that nothing answers.
-    fn due(&mut self, op: &Op) -> Option<(Handle, Op)> {
+    /// Of which directory to ask for several entries, and how, before an operation that nothing
+    /// answers; None mostly.
+    pub(super) fn due(&mut self, op: &Op) -> Option<(Handle, Op)> {
         let handle = match op {
             Op::Lookup { parent, .. } => *parent,
             Op::Getxattr { handle, .. } => self.names.parent_of(*handle)?,
@@ -249,7 +279,7 @@ impl Core {
             return None;
         }
         let cookie = match op {
-            Op::Lookup { name, .. } => self.ahead.due(handle, name)?,
+            Op::Lookup { name, .. } => self.ahead.due(handle, name, self.now)?,
             Op::Getxattr { name, .. } => self.ahead.due_for_xattr(handle, name)?,
             _ => return None,
         };
@@ -265,21 +295,24 @@ impl Core {
 
     /// A request of a look-ahead has its answer: the call before which it was made goes on.
     pub(super) fn looked_ahead(&mut self, id: CallId, pending: Pending, result: Settled) {
-        let Op::Readdir { handle, cookie, .. } = pending.op else {
-            return;
-        };
         let listing = match &result {
             Ok((Outcome::Entries(listing), _)) => Some(listing),
             _ => None,
         };
-        self.ahead.came(handle, cookie, listing);
-        if pending.abandoned || self.calls.remove(&id).is_none() {
+        let until = pending.sent_at.saturating_add(self.loan_ns());
+        self.ahead.came(&pending.op, listing, until);
+        if pending.abandoned {
             return;
         }
-        if let Some(call) = pending.before
-            && !self.answer_from_loans(id, &call)
-        {
-            self.ask(id, *call);
+        // Nothing is due now, so it does not look ahead again.
+        if let Some(Kind::LookAhead(call)) = self.calls.remove(&id).map(|active| active.kind) {
+            self.begin(id, *call);
         }
+    }
+
+    /// How long something is lent to the client, ns.
+    fn loan_ns(&self) -> u64 {
+        let periods = self.sessions.iter().map(|session| session.loan_ns());
+        periods.max().unwrap_or(0)
     }
 }

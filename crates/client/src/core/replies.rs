@@ -186,6 +186,8 @@ impl Core {
             (Op::Lookup { parent, name }, Err(Errno::NOENT)) => {
                 self.names.removed(*parent, name);
             }
+            // Names that come ahead are learnt when a program asks for them.
+            (_, Ok(_)) if matches!(pending.purpose, Purpose::LookAhead { .. }) => {}
             (op, Ok((outcome, _))) => {
                 self.learn_names(op, outcome);
                 self.learn_unstable(forwarder, pending.seat, op);

@@ -1,7 +1,7 @@
 //! Requests from their start to their end: what each waits for, and how the core sends it.
 
 use super::locks::{LockKey, key_of};
-use super::types::{Call, CallId, Output, whose};
+use super::types::{CallId, Output, whose};
 use super::{Core, Wake};
 use crate::core::Errno;
 use crate::payload::Payload;
@@ -158,8 +158,6 @@ pub(super) struct Pending {
     pub(super) sent_at: u64,
     /// The files that it changes, as far as the client knows.
     pub(super) changes: Vec<Handle>,
-    /// The call that goes on when a look-ahead has its answer.
-    pub(super) before: Option<Box<Call>>,
 }
 
 impl Pending {
@@ -185,7 +183,6 @@ impl Pending {
             unreachable: None,
             sent_at: 0,
             changes: Vec::new(),
-            before: None,
         }
     }
 

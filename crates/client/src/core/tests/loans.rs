@@ -4,7 +4,7 @@ use super::*;
 use crate::wire::SetAttr;
 use crate::wire::frame::NOTICE;
 
-const LOAN: u64 = 100 * MS;
+pub(super) const LOAN: u64 = 100 * MS;
 pub(super) const DIR: u64 = 7;
 
 /// A core with one forwarder that lends.
@@ -267,4 +267,21 @@ fn nothing_is_left_when_the_session_has_ended() {
     let grant = Grant { loan_ms, ..GRANT };
     rig.greet(0, grant, &[]);
     assert_eq!(rig.next().request.op, getattr(8));
+}
+
+#[test]
+fn newer_answers_take_the_place_of_those_that_end_first() {
+    let mut rig = lent_rig();
+    rig.learn_both();
+    let ask = |rig: &mut Rig, inode| {
+        rig.asks(getattr(inode), Ok(Outcome::Attr(attr(file(inode)))), BOTH);
+    };
+    // With the name goes what it leads to.
+    for inode in 1000..1000 + 65_536 {
+        ask(&mut rig, inode);
+    }
+    assert!(rig.needs_request(lookup("a")));
+    assert!(rig.needs_request(getattr(8)));
+    assert!(rig.held(getattr(1000 + 65_535)).is_ok());
+    assert!(rig.needs_request(getattr(1)));
 }

@@ -1,8 +1,8 @@
 //! Names that the core asks for together, because programs look them up one after the other.
 
-use super::loans::{BOTH, DIR, getattr, lent_rig, lookup};
+use super::loans::{BOTH, DIR, LOAN, getattr, lent_rig, lookup};
 use super::*;
-use crate::wire::{Entry, Listing, Name};
+use crate::wire::{Entry, Listing, Name, RenameMode};
 
 fn xattr_of(inode: u64, name: &str) -> Op {
     let (handle, name) = (file(inode), name.as_bytes().into());
@@ -55,6 +55,15 @@ impl Rig {
         };
         self.reply_lending(&sent, (1, lent), answer, Bytes::new());
         id
+    }
+
+    /// Lets time pass; the lease is renewed meanwhile.
+    fn waits_until(&mut self, now: u64) {
+        self.at(now);
+        while !self.sent.is_empty() {
+            let renewal = self.take(|sent| sent.request.op == Op::Ping);
+            self.ok(&renewal, Outcome::Done);
+        }
     }
 
     fn names_asked(&self, sent: &Sent) -> Vec<Name> {
@@ -125,7 +134,7 @@ fn where_what_comes_is_of_no_use_the_core_waits_for_more_look_ups() {
                     asked: true,
                     found: false,
                 };
-                let other = Ok(listing(0..160, true, true));
+                let other = Ok(listing(0..160, true, false));
                 rig.reply_lending(&sent, (1, lent), other, Bytes::new());
             }
             let sent = if ahead { rig.next() } else { sent };
@@ -155,6 +164,7 @@ fn extended_attributes_that_programs_ask_for_come_along() {
         Err(Status::Errno(61)),
         Lent::default(),
     );
+    assert!(rig.held(lookup("f3")).is_ok());
     let id = rig.call(xattr_of(103, "system.acl"));
     let sent = rig.next();
     assert_eq!(rig.names_asked(&sent), [Box::from(*b"system.acl")]);
@@ -165,6 +175,7 @@ fn extended_attributes_that_programs_ask_for_come_along() {
     let more = Ok(listing(0..6, true, true));
     rig.reply_lending(&sent, (1, lent), more, Bytes::new());
     assert_eq!(rig.errno(id), Errno::NODATA.0);
+    assert!(rig.held(lookup("f4")).is_ok());
     let op = xattr_of(104, "system.acl");
     assert_eq!(rig.held(op), Err(Errno::NODATA));
 }
@@ -233,4 +244,62 @@ fn a_change_of_ones_own_takes_away_what_came_along() {
     assert!(rig.held(lookup("f3")).is_ok());
     assert!(rig.needs_request(lookup("f4")));
     assert!(rig.needs_request(getattr(104)));
+}
+
+#[test]
+fn a_rename_takes_away_what_came_along_of_the_file() {
+    let mut rig = lent_rig();
+    rig.finds(0);
+    rig.finds(1);
+    rig.looks_ahead(lookup("f2"), 0, Ok(listing(0..6, true, true)));
+    assert!(rig.held(getattr(104)).is_ok());
+    let id = rig.call(Op::Rename {
+        parent: file(DIR),
+        name: Box::from(*b"f4"),
+        new_parent: file(DIR),
+        new_name: Box::from(*b"other"),
+        mode: RenameMode::Replace,
+    });
+    let sent = rig.next();
+    rig.ok(&sent, Outcome::Removed(None));
+    rig.succeeded(id);
+    assert!(rig.needs_request(getattr(104)));
+    assert!(rig.held(getattr(103)).is_ok());
+}
+
+#[test]
+fn names_that_are_not_in_a_directory_listed_to_its_end_are_asked_for_alone() {
+    let mut rig = lent_rig();
+    rig.finds(0);
+    rig.finds(1);
+    rig.looks_ahead(lookup("f2"), 0, Ok(listing(0..4, true, true)));
+    for number in 0..4 {
+        assert!(rig.held(lookup(&format!("f{number}"))).is_ok());
+    }
+    for name in ["absent", "other"] {
+        rig.asks(lookup(name), Err(Status::Errno(2)), BOTH);
+    }
+}
+
+#[test]
+fn a_name_that_is_looked_up_again_and_again_brings_no_others() {
+    let mut rig = lent_rig();
+    for turn in 1..9 {
+        rig.finds(7);
+        rig.waits_until(turn * LOAN);
+    }
+    // Nor does the first of a directory that is listed each time, if the others are of no use.
+    for turn in 9..13 {
+        let id = rig.call(list());
+        let sent = rig.next();
+        rig.ok(&sent, listing(0..200, false, false));
+        rig.succeeded(id);
+        if turn < 11 {
+            let brings = Ok(listing(0..200, true, false));
+            rig.looks_ahead(lookup("f0"), 0, brings);
+        } else {
+            rig.finds(0);
+        }
+        rig.waits_until(turn * LOAN + LOAN / 2);
+    }
 }
