@@ -13,7 +13,9 @@ use super::replies::Settled;
 use super::requests::{Pending, Purpose, Target};
 use crate::core::Errno;
 use crate::payload::Payload;
-use crate::wire::{Attr, Caller, Entry, FileUse, Handle, Lent, Name, Named, Op, Outcome};
+use crate::wire::{
+    Attr, Caller, Entry, FileUse, Handle, Lent, Name, Named, Op, Outcome, RenameMode,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -123,7 +125,8 @@ impl Loans {
         };
         let value = match (&place.1, result) {
             (Part::Name(_), Ok(Outcome::Attr(attr))) => {
-                if lent.found {
+                // No attributes without the name by which a change finds them.
+                if lent.found && !self.changing.contains_key(&place.0) {
                     self.put((attr.handle, Part::Attr), Value::Attr(*attr), terms);
                 }
                 Value::LeadsTo(Some(attr.handle))
@@ -146,7 +149,9 @@ impl Loans {
 
     /// Keeps what an entry of a directory lends.
     fn keep_entry(&mut self, parent: Handle, entry: &Entry, xattrs: &[Name], terms: &Terms<'_>) {
-        let Some(attr) = entry.attr else {
+        let attr = entry.attr;
+        let attr = attr.filter(|_| !self.changing.contains_key(&parent));
+        let Some(attr) = attr else {
             return;
         };
         let (file, name) = (attr.handle, Part::Name(entry.name.clone()));
@@ -324,7 +329,7 @@ impl Core {
 
     /// A request that changes something has ended: throws away what was lent of its files, but for
     /// other names of a directory.
-    pub(super) fn end_change(&mut self, pending: &Pending) {
+    pub(super) fn end_change(&mut self, pending: &mut Pending) {
         if pending.changes.is_empty() {
             return;
         }
@@ -338,25 +343,49 @@ impl Core {
                 false => self.loans.drop_file(*file),
             }
         }
+        let mut unknown = Vec::new();
         for (parent, name) in changed_names(&pending.op).into_iter().flatten() {
             // A look that came between may have told which file it is.
-            let known = [
-                self.loans.file_of(parent, name),
-                self.names.file_of(parent, name),
-            ];
-            known
-                .into_iter()
-                .flatten()
-                .for_each(|file| self.loans.drop_file(file));
+            let lent = self.loans.file_of(parent, name);
+            let known = [lent, self.names.file_of(parent, name)];
+            unknown.push(known == [None, None]);
+            let known = known.into_iter().flatten();
+            known.for_each(|file| self.loans.drop_file(file));
             let place = (parent, Part::Name(name.into()));
             self.loans.answers.remove(&place);
         }
+        for (at, unknown) in pending.unknown.iter_mut().zip(unknown) {
+            *at = unknown;
+        }
     }
 
-    /// Throws away what was lent of a file that has lost a name.
-    pub(super) fn victim(&mut self, result: &Settled) {
-        if let Ok((Outcome::Removed(Some(victim)), _)) = result {
-            self.loans.drop_file(*victim);
+    /// Throws away what was lent of the files that a change names in its answer, and everything
+    /// where it may have changed a file that the client does not know by the name: the forwarder
+    /// counts on that for the client's own changes.
+    pub(super) fn changed(&mut self, pending: &Pending, result: &Settled) {
+        if pending.changes.is_empty() {
+            return;
+        }
+        let [first, second] = pending.unknown;
+        let doubted = match (&pending.op, result) {
+            (_, Ok((Outcome::Attr(attr), _))) => {
+                self.loans.drop_file(attr.handle);
+                false
+            }
+            (op, Ok((Outcome::Removed(victim), _))) => {
+                victim
+                    .iter()
+                    .for_each(|victim| self.loans.drop_file(*victim));
+                match op {
+                    Op::Rename { mode, .. } => first || second && *mode == RenameMode::Exchange,
+                    _ => first && victim.is_none(),
+                }
+            }
+            (_, Err(Errno::NOENT) | Ok(_)) => false,
+            (_, Err(_)) => first || second,
+        };
+        if doubted {
+            self.loans.clear();
         }
     }
 

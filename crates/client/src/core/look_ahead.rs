@@ -39,6 +39,8 @@ pub(super) struct LookAhead {
     directories: BTreeMap<Handle, Directory>,
     /// The extended attributes that programs asked for of several files, the latest first.
     xattrs: Vec<Name>,
+    /// Whether a call begins for which the client has looked ahead already.
+    is_over: bool,
 }
 
 #[derive(Default)]
@@ -82,6 +84,21 @@ impl Directory {
     /// Whether at least half of what the last request brought was used.
     fn was_used(&self) -> bool {
         self.brought > 0 && self.unused <= self.brought / 2
+    }
+
+    /// Behind which cookie to look ahead now that a look-up of this name has no answer.
+    fn due(&self, name: &Name, now: u64) -> Option<u64> {
+        let place = self.places.get(name).map(|place| place.behind);
+        let begins = self.is_listed && place == Some(0) && self.futile == 0;
+        let due = begins || self.was_used() || self.missed >= self.enough();
+        let is_listed = place.is_some() || now >= self.complete_until;
+        (due && is_listed).then(|| place.unwrap_or(self.next))
+    }
+
+    /// Forgets where names are, and so which of them came and were not used.
+    fn forget(&mut self) {
+        self.places.clear();
+        (self.brought, self.unused) = (0, 0);
     }
 
     /// With how many names that were found one by one the next request is made.
@@ -150,34 +167,25 @@ impl LookAhead {
         let count = listing.entries.len();
         let known = self.directories.values().map(|it| it.places.len());
         if known.sum::<usize>() + count > PLACES_MAX {
-            self.directories
-                .values_mut()
-                .for_each(|it| it.places.clear());
+            self.directories.values_mut().for_each(Directory::forget);
         }
         let Some(directory) = self.directories.get_mut(&handle) else {
             return;
         };
         if directory.places.len() + count > PLACES_OF_ONE_MAX {
-            directory.places.clear();
+            directory.forget();
         }
         let mut behind = cookie;
         for entry in &listing.entries {
-            let turn = if entry.lent { directory.turn } else { 0 };
-            directory
-                .places
-                .insert(entry.name.clone(), Place { behind, turn });
+            match directory.places.get_mut(&entry.name) {
+                Some(place) => place.behind = behind,
+                None => {
+                    let place = Place { behind, turn: 0 };
+                    directory.places.insert(entry.name.clone(), place);
+                }
+            }
             behind = entry.cookie;
         }
-    }
-
-    /// Behind which cookie to look ahead now that a look-up of this name has no answer.
-    fn due(&self, parent: Handle, name: &Name, now: u64) -> Option<u64> {
-        let directory = self.directories.get(&parent)?;
-        let place = directory.places.get(name).map(|place| place.behind);
-        let begins = directory.is_listed && place == Some(0) && directory.futile == 0;
-        let due = begins || directory.was_used() || directory.missed >= directory.enough();
-        let is_listed = place.is_some() || now >= directory.complete_until;
-        (due && is_listed).then(|| place.unwrap_or(directory.next))
     }
 
     /// The same for an extended attribute that was asked for of an entry: where what came did not
@@ -223,16 +231,21 @@ impl LookAhead {
         directory.is_listed = false;
         directory.missed = 0;
         let entries = listing.map_or(&[][..], |listing| &listing.entries);
+        let again = directory.brought > 0 && directory.from == *cookie;
+        if again && directory.xattrs != *xattrs && !entries.is_empty() {
+            // The same entries, with more extended attributes.
+            directory.xattrs.clone_from(xattrs);
+            return;
+        }
         let lent = entries.iter().filter(|entry| entry.lent).count() as u32;
         directory.futile = match lent > 0 && (directory.brought == 0 || directory.was_used()) {
             true => 0,
             false => (directory.futile + 1).min(FUTILE_MAX),
         };
+        (directory.brought, directory.unused) = (0, 0);
         let Some(listing) = listing else {
             return;
         };
-        (directory.brought, directory.unused) = (lent, lent);
-        directory.turn += 1;
         directory.xattrs.clone_from(xattrs);
         directory.from = *cookie;
         let last = entries.last().filter(|_| !listing.ended);
@@ -241,6 +254,21 @@ impl LookAhead {
             directory.complete_until = until;
         }
         self.note_places(*handle, *cookie, listing);
+        self.note_lent(*handle, listing, lent);
+    }
+
+    /// Notes which entries came that are lent.
+    fn note_lent(&mut self, handle: Handle, listing: &Listing, lent: u32) {
+        let Some(directory) = self.directories.get_mut(&handle) else {
+            return;
+        };
+        directory.turn += 1;
+        (directory.brought, directory.unused) = (lent, lent);
+        for entry in listing.entries.iter().filter(|entry| entry.lent) {
+            if let Some(place) = directory.places.get_mut(&entry.name) {
+                place.turn = directory.turn;
+            }
+        }
     }
 
     /// Forgets everything, because the session has ended.
@@ -274,12 +302,14 @@ impl Core {
             Op::Getxattr { handle, .. } => self.names.parent_of(*handle)?,
             _ => return None,
         };
-        let request = self.ahead.directories.get(&handle)?.request;
-        if request.is_some_and(|id| self.requests.contains_key(&id)) {
+        let directory = self.ahead.directories.get(&handle)?;
+        let under_way = |id| self.requests.contains_key(&id);
+        let is_old = self.now >= directory.used_at.saturating_add(2 * self.loan_ns());
+        if self.ahead.is_over || is_old || directory.request.is_some_and(under_way) {
             return None;
         }
         let cookie = match op {
-            Op::Lookup { name, .. } => self.ahead.due(handle, name, self.now)?,
+            Op::Lookup { name, .. } => directory.due(name, self.now)?,
             Op::Getxattr { name, .. } => self.ahead.due_for_xattr(handle, name)?,
             _ => return None,
         };
@@ -304,9 +334,10 @@ impl Core {
         if pending.abandoned {
             return;
         }
-        // Nothing is due now, so it does not look ahead again.
         if let Some(Kind::LookAhead(call)) = self.calls.remove(&id).map(|active| active.kind) {
+            self.ahead.is_over = true;
             self.begin(id, *call);
+            self.ahead.is_over = false;
         }
     }
 

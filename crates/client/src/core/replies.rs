@@ -130,7 +130,7 @@ impl Core {
         let Some(pending) = self.remove(id) else {
             return;
         };
-        self.victim(&result);
+        self.changed(&pending, &result);
         self.learn(forwarder, &pending, &result);
         let done = result.as_ref().map(|_| ()).map_err(|errno| *errno);
         match pending.purpose {

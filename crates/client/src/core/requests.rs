@@ -158,6 +158,8 @@ pub(super) struct Pending {
     pub(super) sent_at: u64,
     /// The files that it changes, as far as the client knows.
     pub(super) changes: Vec<Handle>,
+    /// Whether it changed a name of which the client did not know the file: the first, the second.
+    pub(super) unknown: [bool; 2],
 }
 
 impl Pending {
@@ -183,6 +185,7 @@ impl Pending {
             unreachable: None,
             sent_at: 0,
             changes: Vec::new(),
+            unknown: [false; 2],
         }
     }
 
@@ -384,8 +387,8 @@ impl Core {
 
     /// Removes a request from wherever it waits, and frees its reply slot for the next.
     pub(super) fn remove(&mut self, id: Id) -> Option<Box<Pending>> {
-        let pending = self.requests.remove(&id)?;
-        self.end_change(&pending);
+        let mut pending = self.requests.remove(&id)?;
+        self.end_change(&mut pending);
         match pending.place {
             // The session's credit comes back with the reply.
             Place::Nowhere | Place::Chunk | Place::Sent(_) | Place::Resolving => {}

@@ -71,7 +71,7 @@ impl Rig {
         self.asks(lookup("a"), Ok(Outcome::Attr(attr(file(8)))), BOTH);
     }
 
-    fn recall(&mut self, inode: u64) {
+    pub(super) fn recall(&mut self, inode: u64) {
         let reply = Reply {
             id: NOTICE,
             seat: 0,

@@ -246,6 +246,16 @@ fn a_change_of_ones_own_takes_away_what_came_along() {
     assert!(rig.needs_request(getattr(104)));
 }
 
+fn rename_of_f4() -> Op {
+    Op::Rename {
+        parent: file(DIR),
+        name: Box::from(*b"f4"),
+        new_parent: file(DIR),
+        new_name: Box::from(*b"other"),
+        mode: RenameMode::Replace,
+    }
+}
+
 #[test]
 fn a_rename_takes_away_what_came_along_of_the_file() {
     let mut rig = lent_rig();
@@ -253,18 +263,72 @@ fn a_rename_takes_away_what_came_along_of_the_file() {
     rig.finds(1);
     rig.looks_ahead(lookup("f2"), 0, Ok(listing(0..6, true, true)));
     assert!(rig.held(getattr(104)).is_ok());
-    let id = rig.call(Op::Rename {
-        parent: file(DIR),
-        name: Box::from(*b"f4"),
-        new_parent: file(DIR),
-        new_name: Box::from(*b"other"),
-        mode: RenameMode::Replace,
-    });
+    let id = rig.call(rename_of_f4());
     let sent = rig.next();
     rig.ok(&sent, Outcome::Removed(None));
     rig.succeeded(id);
     assert!(rig.needs_request(getattr(104)));
     assert!(rig.held(getattr(103)).is_ok());
+}
+
+#[test]
+fn a_change_by_a_name_of_which_the_file_is_not_known_takes_away_everything() {
+    let answers = [
+        Ok(Outcome::Removed(None)),
+        Err(Status::Errno(13)),
+        Err(Status::Errno(2)),
+    ];
+    for (answer, takes) in answers.into_iter().zip([true, true, false]) {
+        let mut rig = lent_rig();
+        rig.finds(0);
+        rig.finds(1);
+        rig.looks_ahead(lookup("f2"), 0, Ok(listing(0..6, true, true)));
+        // With the directory its names go, and their files stay.
+        rig.recall(DIR);
+        let given_back = rig.take(|sent| matches!(sent.request.op, Op::GiveBack { .. }));
+        rig.ok(&given_back, Outcome::Recalled(None));
+        assert!(rig.held(getattr(104)).is_ok());
+        rig.call(rename_of_f4());
+        let sent = rig.next();
+        rig.reply(&sent, 1, answer);
+        assert_eq!(rig.needs_request(getattr(104)), takes);
+    }
+}
+
+#[test]
+fn what_comes_beside_a_change_of_the_directory_is_not_kept() {
+    let mut rig = lent_rig();
+    rig.finds(0);
+    rig.finds(1);
+    rig.call(lookup("f2"));
+    let ahead = rig.next();
+    rig.call(rename_of_f4());
+    let rename = rig.next();
+    let lent = Lent {
+        asked: true,
+        found: false,
+    };
+    let entries = Ok(listing(0..6, true, true));
+    rig.reply_lending(&ahead, (1, lent), entries, Bytes::new());
+    rig.ok(&rename, Outcome::Removed(None));
+    assert!(rig.needs_request(getattr(104)));
+}
+
+#[test]
+fn a_call_looks_ahead_once_whatever_came_before() {
+    let mut rig = lent_rig();
+    rig.finds(0);
+    rig.finds(1);
+    rig.looks_ahead(lookup("f2"), 0, Ok(listing(0..6, true, false)));
+    for number in 0..6 {
+        assert!(rig.held(lookup(&format!("f{number}"))).is_ok());
+    }
+    // What came was used. Now the directory cannot be listed any more.
+    rig.looks_ahead(lookup("f6"), 6, Err(Status::Errno(13)));
+    let sent = rig.next();
+    assert_eq!(sent.request.op, lookup("f6"));
+    rig.ok(&sent, Outcome::Attr(attr(file(106))));
+    rig.finds(7);
 }
 
 #[test]
