@@ -100,6 +100,7 @@ impl Doctor {
         let report = Report(all);
         let (mut json, mut page) = (report.json(), report.page());
         json["versions"] = node.json();
+        let mut failed = None;
         if let Some(file) = &self.bundle {
             let bundle = Bundle {
                 report: json.clone(),
@@ -109,16 +110,23 @@ impl Doctor {
                 found: seen.found.as_ref(),
                 states: seen.states,
             };
-            let holds = bundle.write(file)?;
-            page += &format!("{} holds:\n", file.display());
-            page.extend(holds.iter().map(|line| format!("  {line}\n")));
-            json["bundle"] = serde_json::json!({ "file": file, "holds": holds });
+            match bundle.write(file) {
+                Ok(holds) => {
+                    page += &format!("{} holds:\n", file.display());
+                    page.extend(holds.iter().map(|line| format!("  {line}\n")));
+                    json["bundle"] = serde_json::json!({ "file": file, "holds": holds });
+                }
+                Err(fail) => failed = Some(fail),
+            }
         }
         match self.json {
             true => out!("{json}\n"),
             false => out!("{page}"),
         }
-        Ok(ExitCode::from(report.code()))
+        match failed {
+            Some(fail) => Err(fail),
+            None => Ok(ExitCode::from(report.code())),
+        }
     }
 
     /// What programs of this node find.

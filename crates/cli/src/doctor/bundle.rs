@@ -1,5 +1,6 @@
 //! What whoever is asked for help wants to see, in one file: the report, versions, settings, states
-//! and the ends of logs. No secret, no ticket and no name of users' files goes into it.
+//! and the ends of logs. No secret and no ticket goes into it, and no absolute
+//! path of users' files.
 
 mod mask;
 
@@ -166,7 +167,10 @@ fn logs(state: &StateDir) -> Vec<(String, Vec<String>)> {
 }
 
 fn last_lines(log: &Path) -> Option<Vec<String>> {
-    let mut file = File::open(log).ok()?;
+    // Something else of this name must not keep it waiting.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let opened = File::options().read(true).custom_flags(flags).open(log);
+    let mut file = opened.ok()?;
     let len = file.metadata().ok().filter(|found| found.is_file())?.len();
     let from = len.saturating_sub(LOG_BYTES_MAX);
     file.seek(SeekFrom::Start(from)).ok()?;

@@ -85,7 +85,7 @@ fn text_of(file: &Path) -> Option<String> {
 fn note_paths(table: &toml::Table, paths: &mut Vec<PathBuf>) {
     for (key, value) in table {
         match value {
-            toml::Value::String(text) if text.starts_with('/') && !is_of_users(key) => {
+            toml::Value::String(text) if text.starts_with('/') && is_shown(key) => {
                 paths.push(text.into());
             }
             toml::Value::Table(inner) => note_paths(inner, paths),
@@ -98,6 +98,12 @@ fn is_of_users(key: &str) -> bool {
     OF_USERS.contains(&key)
 }
 
+/// Whether a text is no secret and no name of users' data. A file that holds a secret is none.
+fn is_shown(key: &str) -> bool {
+    let is_secret = SECRET_WORDS.iter().any(|word| key.contains(word));
+    !is_of_users(key) && (!is_secret || key.ends_with("_file"))
+}
+
 fn shown_table(table: &toml::Table) -> Value {
     let shown = table.iter();
     let shown = shown.map(|(key, value)| (key.clone(), shown_value(key, value)));
@@ -105,10 +111,9 @@ fn shown_table(table: &toml::Table) -> Value {
 }
 
 fn shown_value(key: &str, value: &toml::Value) -> Value {
-    let is_secret = SECRET_WORDS.iter().any(|word| key.contains(word));
     match value {
         _ if is_of_users(key) => LEFT_OUT.into(),
-        toml::Value::String(text) if is_secret && !text.starts_with('/') => LEFT_OUT.into(),
+        toml::Value::String(_) if !is_shown(key) => LEFT_OUT.into(),
         toml::Value::String(text) => without_login(text).into(),
         toml::Value::Integer(number) => (*number).into(),
         toml::Value::Float(number) => (*number).into(),
@@ -123,6 +128,7 @@ fn shown_value(key: &str, value: &toml::Value) -> Value {
 fn without_login(text: &str) -> String {
     match (text.split_once("://"), text.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{LEFT_OUT}@{host}"),
+        (None, Some((_, host))) => format!("{LEFT_OUT}@{host}"),
         _ => text.to_string(),
     }
 }
@@ -139,8 +145,9 @@ mod tests {
     #[test]
     fn secrets_and_names_of_data_are_left_out() {
         let all = of(
-            "export = \"/data\"\nsecret_file = \"/etc/s\"\nsecret = \"hush\"\n\
+            "export = \"/data\"\nsecret_file = \"/etc/s\"\nsecret = \"/hush\"\n\
                       [ownership.etcd]\npassword = [\"hush\"]\nkey = \"hush\"\n\
+                      address = \"me:hush@host:1\"\n\
                       endpoints = [\"https://me:hush@etcd1:2379\", \"http://etcd2:2379\"]\n\
                       [[view]]\nname = \"a\"\ndirectory = \"hush/hush\"\n",
         );
