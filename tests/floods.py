@@ -214,7 +214,7 @@ def names(address):
         at_once(held, lambda it: [(RENAME, it.root + short(it.names[0]) + it.root + short(it.names[1]) + b"\0", b"", True)], 1)
         at_once(held, lambda it: [(UNLINK, it.root + short(it.names[1]), b"", True)], 1)
         at_once(held[:4], lambda session: (
-            (READDIR, session.root + struct.pack("<QIB", 0, 32 * 1024, 1)) for _ in range(DEEP)))
+            (READDIR, session.root + struct.pack("<QIBB", 0, 32 * 1024, 1, 0)) for _ in range(DEEP)))
         yield number > 3
 
 

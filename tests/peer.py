@@ -167,7 +167,7 @@ class Peer(Session):
         return self.call(RENAME, parent + short(name) + to + short(new) + bytes([mode]), **how)
 
     def listing(self, handle, plus=1, **how):
-        return self.call(READDIR, handle + struct.pack("<QIB", 0, 16384, plus), **how)[0]
+        return self.call(READDIR, handle + struct.pack("<QIBB", 0, 16384, plus, 0), **how)[0]
 
     def open(self, handle, read=True, write=False, number=7, **how):
         return self.call(OPEN, handle + struct.pack("<QB", number, read | write << 1), **how)[0]
