@@ -310,19 +310,13 @@ impl Core {
         if !changes {
             return;
         }
-        let [one, other] = changed_names(&pending.op);
-        let leads_to = |name: Option<(Handle, &[u8])>| {
-            let (parent, name) = name?;
-            let lent = self.loans.file_of(parent, name);
-            [lent, self.names.file_of(parent, name)].into()
-        };
-        let names: [Option<[Option<Handle>; 2]>; 2] = [leads_to(one), leads_to(other)];
-        let named = names.into_iter().flatten().flatten();
+        let names = changed_names(&pending.op).into_iter().flatten();
+        let named = names.flat_map(|(parent, name)| self.files_called(parent, name));
         let files = pending
             .op
             .files()
             .map(|file| file.map(|(handle, _)| handle));
-        let files = files.into_iter().chain(named).flatten();
+        let files = files.into_iter().flatten().chain(named);
         pending.changes = files.collect();
         self.loans.count_change(&pending.changes, true);
     }
@@ -343,20 +337,22 @@ impl Core {
                 false => self.loans.drop_file(*file),
             }
         }
-        let mut unknown = Vec::new();
-        for (parent, name) in changed_names(&pending.op).into_iter().flatten() {
+        let names = changed_names(&pending.op).into_iter().flatten();
+        for ((parent, name), unknown) in names.zip(&mut pending.unknown) {
             // A look that came between may have told which file it is.
-            let lent = self.loans.file_of(parent, name);
-            let known = [lent, self.names.file_of(parent, name)];
-            unknown.push(known == [None, None]);
-            let known = known.into_iter().flatten();
-            known.for_each(|file| self.loans.drop_file(file));
+            let files: Vec<Handle> = self.files_called(parent, name).collect();
+            *unknown = files.is_empty();
+            files.iter().for_each(|file| self.loans.drop_file(*file));
             let place = (parent, Part::Name(name.into()));
             self.loans.answers.remove(&place);
         }
-        for (at, unknown) in pending.unknown.iter_mut().zip(unknown) {
-            *at = unknown;
-        }
+    }
+
+    /// The files that a name leads to, as the client was lent it or has seen it last.
+    fn files_called(&self, parent: Handle, name: &[u8]) -> impl Iterator<Item = Handle> + use<> {
+        let lent = self.loans.file_of(parent, name);
+        let seen = self.names.file_of(parent, name);
+        lent.into_iter().chain(seen)
     }
 
     /// Throws away what was lent of the files that a change names in its answer, and everything

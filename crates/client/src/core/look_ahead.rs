@@ -188,8 +188,8 @@ impl LookAhead {
         }
     }
 
-    /// The same for an extended attribute that was asked for of an entry: where what came did not
-    /// say whether the file has it, though another one was asked, too.
+    /// Behind which cookie to look ahead now that an extended attribute of an entry has no answer:
+    /// where what came did not say whether its file has it, and programs ask for it of several.
     fn due_for_xattr(&mut self, parent: Handle, name: &Name) -> Option<u64> {
         let directory = self.directories.get(&parent)?;
         if directory.brought == 0 {
