@@ -3,6 +3,7 @@
 use crate::doctor::kernel::Rings;
 use crate::state::{FORWARDERS_MAX, StateDir};
 use serde_json::Value;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// A file is read no further.
@@ -22,16 +23,21 @@ const OF_USERS: [&str; 1] = ["directory"];
 pub struct Configurations(pub Vec<(String, toml::Table)>);
 
 impl Configurations {
-    /// Reads them; those that are not TOML are left out. The directory must have been entered.
-    pub fn read(state: &StateDir) -> Configurations {
+    /// Reads them. Returns also what is wrong with those that cannot be read. The directory must have
+    /// been entered.
+    pub fn read(state: &StateDir) -> (Configurations, Vec<String>) {
         let forwarders = (0..FORWARDERS_MAX).map(|index| state.forwarder(index, "toml"));
         let files = std::iter::once(state.client_file()).chain(forwarders);
-        let read = |file: PathBuf| {
-            let text = text_of(&state.inside(&file))?;
-            let name = file.file_name()?.to_str()?.to_string();
-            Some((name, text.parse().ok()?))
-        };
-        Configurations(files.filter_map(read).collect())
+        let (mut read, mut wrong) = (Vec::new(), Vec::new());
+        for file in files {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            match table_of(&state.inside(&file)) {
+                Ok(Some(table)) => read.push((name.into_owned(), table)),
+                Ok(None) => {}
+                Err(why) => wrong.push(format!("{name} {why}")),
+            }
+        }
+        (Configurations(read), wrong)
     }
 
     /// Those of forwarders.
@@ -76,10 +82,26 @@ impl Configurations {
     }
 }
 
-fn text_of(file: &Path) -> Option<String> {
-    let len = std::fs::metadata(file).ok()?.len();
-    let is_short = len <= FILE_BYTES_MAX;
-    is_short.then(|| std::fs::read_to_string(file).ok())?
+/// What a file holds; None if there is none. The error says what is wrong with it, and none of its
+/// words: one could be a secret.
+fn table_of(file: &Path) -> Result<Option<toml::Table>, String> {
+    let len = match std::fs::metadata(file) {
+        Ok(found) => found.len(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("cannot be read: {error}")),
+    };
+    if len > FILE_BYTES_MAX {
+        return Err(format!("has {len} bytes, and may have {FILE_BYTES_MAX}"));
+    }
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|error| format!("cannot be read: {error}"))?;
+    let line_of = |error: toml::de::Error| {
+        let begins = error.span().map_or(0, |span| span.start);
+        let before = text.get(..begins).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        format!("is no TOML in line {line}")
+    };
+    text.parse().map(Some).map_err(line_of)
 }
 
 fn note_paths(table: &toml::Table, paths: &mut Vec<PathBuf>) {

@@ -30,7 +30,7 @@ pub fn look(state: StateDir, others: bool) -> (Vec<Finding>, Configurations, Opt
             )
         }
         Ok(true) => {
-            let configurations = Configurations::read(&state);
+            let (configurations, wrong) = Configurations::read(&state);
             let (mounts, forwarders) = members::running(&state);
             let text = format!(
                 "{shown} is this user's alone; configured forwarders {}, running {}, mounts {}",
@@ -38,7 +38,13 @@ pub fn look(state: StateDir, others: bool) -> (Vec<Finding>, Configurations, Opt
                 forwarders.len(),
                 mounts.len()
             );
-            (vec![Finding::ok(CHECK, text)], configurations, Some(state))
+            let advice = "correct it, or start the set anew";
+            let wrong = wrong.into_iter().map(|what| {
+                let text = format!("{what}, in {shown}");
+                Finding::fails("configuration", text, advice)
+            });
+            let found = std::iter::once(Finding::ok(CHECK, text)).chain(wrong);
+            (found.collect(), configurations, Some(state))
         }
     }
 }
@@ -64,5 +70,23 @@ mod tests {
         let found = look(state(), false).0;
         assert!(found[0].text.contains("chmod 700"), "{found:?}");
         std::fs::remove_dir(&place).expect("it is empty");
+    }
+
+    #[test]
+    fn a_configuration_that_is_no_toml_fails_without_a_word_of_it() {
+        let place = std::env::temp_dir().join(format!("tidegate-wrong-{}", std::process::id()));
+        let state = || StateDir::choose(Some(&place));
+        state().create().expect("fresh");
+        let file = place.join("forwarder.1.toml");
+        std::fs::write(&file, "export = \"/data\"\nsecret = hush hush\n").expect("written");
+        let (found, configurations, _) = look(state(), false);
+        assert_eq!(configurations.forwarders(), 0);
+        let [_, wrong] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(wrong.verdict, Verdict::Fails);
+        assert!(wrong.text.contains("forwarder.1.toml is no TOML in line 2"));
+        assert!(!wrong.text.contains("hush"));
+        std::fs::remove_dir_all(&place).expect("ours");
     }
 }

@@ -14,6 +14,11 @@ const OF_SYSTEM: [&str; 8] = [
     "/bin", "/dev", "/etc", "/lib", "/proc", "/sbin", "/sys", "/usr",
 ];
 
+/// Paths below them that may name one: memory that programs share, and what a process has open.
+const OF_SYSTEM_USERS: [&str; 3] = ["/dev/mqueue", "/dev/shm", "/proc"];
+/// But not these.
+const OF_PROC: [&str; 2] = ["/proc/self/mounts", "/proc/sys"];
+
 /// Secrets and tickets are runs of letters and digits, no shorter than this.
 const RUN_MIN: usize = 32;
 
@@ -81,7 +86,8 @@ impl Mask {
     /// Tidegate keeps in one.
     fn stays(&self, path: &str) -> bool {
         let path = Path::new(path);
-        let of_system = OF_SYSTEM.iter().any(|place| path.starts_with(place));
+        let is_in = |places: &[&str]| places.iter().any(|place| path.starts_with(place));
+        let of_system = is_in(&OF_SYSTEM) && (!is_in(&OF_SYSTEM_USERS) || is_in(&OF_PROC));
         let is_own = |name: &str| {
             let kinds = ["forwarder.", "client.", "mount.", "up.", ".tidegate"];
             kinds.iter().any(|kind| name.starts_with(kind))
@@ -148,6 +154,9 @@ mod tests {
             ),
             ("/data/.tidegate/seat.0: EIO", "/data/.tidegate/seat.0: EIO"),
             ("/data/alice/x y: No space", "(a path): No space"),
+            ("/dev/shm/alice/x: EIO", "(a path): EIO"),
+            ("/proc/7/cwd/x", "(a path)"),
+            ("/proc/sys/fs/nr_open", "/proc/sys/fs/nr_open"),
             ("file=\"/data/alice/x y\" n=1", "file=\"(a path)\" n=1"),
             ("cannot open /home/me/a b c", "cannot open (a path)"),
             ("/data2", "(a path)"),
