@@ -20,7 +20,7 @@ use crate::storage::scratch::Scratch;
 use std::path::PathBuf;
 use tidegate_forward::Access;
 use tidegate_sched::Direction;
-use tidegate_wire::Layout;
+use tidegate_wire::{Entry, Layout};
 
 const LAYOUT: Layout = Layout {
     seats: 2,
@@ -58,6 +58,20 @@ fn rig_with(name: &str, options: &ExportOptions) -> Rig {
 }
 
 impl Rig {
+    /// All entries of the root with attributes, in as many parts as there is time for.
+    fn looked_up(&mut self) -> Vec<Entry> {
+        let mut all: Vec<Entry> = Vec::new();
+        loop {
+            let cookie = all.last().map_or(0, |entry| entry.cookie);
+            let part = (self.files).readdir(None, self.root, cookie, 65536, Some(&[]));
+            let part = part.expect("readdir");
+            all.extend(part.entries);
+            if part.ended {
+                return all;
+            }
+        }
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }

@@ -169,11 +169,7 @@ fn a_mount_point_below_is_another_export() {
     };
     std::fs::write(rig.path("mounted/inner"), b"x").expect("write");
     assert_eq!(rig.lookup("mounted"), Err(errno(18)));
-    let listed = rig
-        .files
-        .readdir(None, rig.root, 0, 4096, Some(&[]))
-        .expect("readdir")
-        .entries;
+    let listed = rig.looked_up();
     assert!(
         listed
             .iter()

@@ -216,11 +216,7 @@ fn a_listing_tells_attributes_and_always_gets_on() {
     rig.files
         .mkdir(None, rig.root, b"dir", 0o755)
         .expect("mkdir");
-    let all = rig
-        .files
-        .readdir(None, rig.root, 0, 65536, Some(&[]))
-        .expect("readdir")
-        .entries;
+    let all = rig.looked_up();
     assert_eq!(all.len(), 2);
     let entry = all
         .iter()
