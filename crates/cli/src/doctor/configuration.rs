@@ -23,8 +23,8 @@ const OF_USERS: [&str; 1] = ["directory"];
 pub struct Configurations(pub Vec<(String, toml::Table)>);
 
 impl Configurations {
-    /// Reads them. Returns also what is wrong with those that cannot be read. The directory must have
-    /// been entered.
+    /// Reads them. Returns also what is wrong with those that cannot be read. The directory must
+    /// have been entered.
     pub fn read(state: &StateDir) -> (Configurations, Vec<String>) {
         let forwarders = (0..FORWARDERS_MAX).map(|index| state.forwarder(index, "toml"));
         let files = std::iter::once(state.client_file()).chain(forwarders);
