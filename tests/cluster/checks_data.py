@@ -18,7 +18,9 @@ def same(what, got, wanted):
         return
     if isinstance(got, bytes) and isinstance(wanted, bytes):
         at = next((i for i, (a, b) in enumerate(zip(got, wanted)) if a != b), min(len(got), len(wanted)))
-        raise Failed(f"{what}: {len(got)} bytes and not {len(wanted)}, different from byte {at} on")
+        more = got[at:]
+        kind = "zeros" if more and not any(more) else f"such as {more[:16].hex()}"
+        raise Failed(f"{what}: {len(got)} bytes and not {len(wanted)}, different from byte {at} on ({kind})")
     raise Failed(f"{what}: {got!r} and not {wanted!r}")
 
 
