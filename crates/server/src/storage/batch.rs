@@ -227,7 +227,19 @@ fn call_by(
     let pass = route.pass(way);
     let read = call(fd, direction, offset, pieces, within).map_err(no)?;
     drop(pass);
-    route.ends.found(fd, (offset, len), read)
+    let last = || byte_at(pieces, within + read - 1);
+    route.ends.found(fd, (offset, len), read, last)
+}
+
+/// One byte of consecutive pieces; 0 behind them.
+fn byte_at(pieces: &[RawBytes<'_>], mut at: usize) -> u8 {
+    for piece in pieces {
+        match piece.byte(at) {
+            Some(byte) => return byte,
+            None => at -= piece.len(),
+        }
+    }
+    0
 }
 
 /// Makes one system call, which begins `within` bytes into the first piece.

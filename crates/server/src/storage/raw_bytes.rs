@@ -3,8 +3,8 @@
 //!
 //! A reference to such memory would promise the compiler what a client can break. So there is none:
 //! the kernel reads and writes these bytes in system calls, to which a client's change is no more
-//! than another program's change of a buffer during a call. What has to be judged would have to be
-//! copied first; nothing has to be.
+//! than another program's change of a buffer during a call. What has to be judged is copied first:
+//! a single byte, which may be the last one of the file.
 
 use rustix::io::{Errno, Result};
 use std::marker::PhantomData;
@@ -12,7 +12,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use tidegate_sched::Direction;
 
-/// Bytes that stay mapped for `'a`, and that only the kernel accesses by this.
+/// Bytes that stay mapped for `'a`, and that only the kernel accesses by this, but for single
+/// bytes.
 #[derive(Clone, Copy)]
 pub(super) struct RawBytes<'a> {
     start: NonNull<u8>,
@@ -65,6 +66,12 @@ impl<'a> RawBytes<'a> {
             len: self.len - begin,
             lives: PhantomData,
         }
+    }
+
+    /// One byte, as it is now: a client may change it at any time.
+    pub(super) fn byte(self, at: usize) -> Option<u8> {
+        // SAFETY: it is inside of what is mapped, and any value is a byte.
+        (at < self.len).then(|| unsafe { self.start.add(at).read_volatile() })
     }
 
     /// The bytes, as the kernel's lists of buffers name them.

@@ -4,8 +4,9 @@
 //! A read that finds nothing may be wrong, because the kernel remembers an older, smaller size. A
 //! read past the page cache may also find too much: the kernel completes a short read through the
 //! page cache, up to the size that it remembers, and fills with zeros what other nodes have cut
-//! off. Such a read leaves pages in the cache. Only then does this module ask the back end for the
-//! size, and has the read repeated.
+//! off. Such a read leaves pages in the cache, or ends with a zero where the back end has dropped
+//! them already. Only then does this module ask the back end for the size; it has the read repeated
+//! where the size does not bear it out.
 
 use super::PosixFiles;
 use super::bypass::{Cached, Drops, cached_pages};
@@ -91,12 +92,13 @@ impl Ends {
     }
 
     /// How many of the `read` bytes that a read of `len` bytes returned belong to the file; 0 at
-    /// its end. None: repeat the read.
+    /// its end. `last` looks at the last of them. None: repeat the read.
     pub(crate) fn found(
         &mut self,
         fd: impl AsFd,
         (offset, len): (u64, u64),
         read: usize,
+        last: impl FnOnce() -> u8,
     ) -> Result<Option<usize>, Access> {
         if read == 0 {
             return Ok(self.is_at(offset)?.then_some(0));
@@ -104,10 +106,18 @@ impl Ends {
         let (Some(watch), Some(size)) = (&mut self.watch, &mut self.size) else {
             return Ok(Some(read));
         };
-        if cached_pages(fd, offset, len) == Cached::None && !watch.drops.since(watch.finished) {
-            return Ok(Some(read));
+        let cached = cached_pages(fd, offset, len) != Cached::None;
+        let mut now = None;
+        if !cached && !watch.drops.since(watch.finished) {
+            if last() != 0 {
+                return Ok(Some(read));
+            }
+            let size = *now.insert(size()?);
+            if size >= offset.saturating_add(read as u64) {
+                return Ok(Some(read));
+            }
         }
-        let now = size()?;
+        let now = now.map_or_else(size, Ok)?;
         // The kernel knew the earlier size when it finished the read: up to there no zeros stand
         // for bytes that were written meanwhile. Of a file that grows all the time a read returns
         // no more than that: the file ended there when the size was asked for.
@@ -166,7 +176,8 @@ mod tests {
                 ends.before(file, offset, 60)?;
                 let read = file.read_at(&mut buffer, offset).expect("readable");
                 calls += 1;
-                ends.found(file, (offset, 60), read)
+                let last = || buffer[read - 1];
+                ends.found(file, (offset, 60), read, last)
             };
             match once() {
                 Ok(None) => {}
@@ -234,7 +245,7 @@ mod tests {
         }
         let drops = Arc::<Drops>::default();
         let beyond = (1 << 20, 60);
-        let found = |ends: &mut Ends| ends.found(&file, beyond, 60);
+        let found = |ends: &mut Ends| ends.found(&file, beyond, 60, || 7);
         let fresh = || Ends::asking(|| Ok(100)).past_the_cache(drops.clone());
         let mut ends = fresh();
         assert_eq!(found(&mut ends), Ok(Some(60)), "no page took part");
@@ -246,6 +257,27 @@ mod tests {
             Ok(Some(60)),
             "dropped before the read began"
         );
+    }
+
+    #[test]
+    fn zeros_behind_the_end_are_noticed_although_their_pages_are_gone() {
+        let scratch = Scratch::new("ends");
+        let path = scratch.path().join("f");
+        std::fs::write(&path, [7; 150]).expect("room");
+        let file = std::fs::File::open(path).expect("made");
+        if cached_pages(&file, 0, 150) == Cached::Unknown {
+            return println!("skipped, the kernel does not tell of pages");
+        }
+        let beyond = 1 << 20;
+        let reads = |size: u64, last: u8| {
+            let mut ends = Ends::asking(move || Ok(size)).past_the_cache(Arc::default());
+            let mut once = || ends.found(&file, (beyond, 60), 60, || last);
+            [once(), once()]
+        };
+        assert_eq!(reads(beyond + 20, 0), [Ok(None), Ok(Some(20))]);
+        assert_eq!(reads(150, 0), [Ok(None), Ok(Some(0))]);
+        assert_eq!(reads(beyond + 60, 0), [Ok(Some(60)); 2]);
+        assert_eq!(reads(150, 7), [Ok(Some(60)); 2], "no size is asked for");
     }
 
     #[test]

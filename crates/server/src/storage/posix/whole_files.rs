@@ -264,7 +264,8 @@ impl Source<'_> {
             self.ends.before(self.fd, offset, len)?;
             let read = retry_on_intr(|| rustix::io::pread(self.fd, &mut *buffer, offset));
             let read = read.map_err(no)?;
-            if let Some(found) = self.ends.found(self.fd, (offset, len), read)? {
+            let last = || buffer[read - 1];
+            if let Some(found) = self.ends.found(self.fd, (offset, len), read, last)? {
                 return Ok(found);
             }
         }
