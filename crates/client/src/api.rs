@@ -13,7 +13,7 @@ pub use self::data::{Pending, Room};
 pub use self::files::OpenFile;
 pub use crate::application::app_id;
 pub use crate::core::{Answer, Data, Errno};
-pub use crate::driver::{CancelToken, Context};
+pub use crate::driver::{CancelToken, Context, Invalidates};
 pub use crate::options::{ConnectError, Options};
 
 use crate::core::{Application, Told};
@@ -168,6 +168,13 @@ impl Client {
             at,
         };
         self.host.call_forwarder(index, op).map(|_| ())
+    }
+
+    /// Lets calls cache attributes, those whose context says that they do ([`Context::caches`]).
+    /// The client clears them from `cache` before others may change them, and when their time is
+    /// over. Fails if no thread can be started.
+    pub fn caches_by(&self, cache: Arc<dyn Invalidates>) -> std::io::Result<()> {
+        self.host.caches_by(cache)
     }
 
     /// Names an application to the forwarders; returns its id, for [`Context::app`]. Forwarders

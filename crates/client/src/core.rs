@@ -15,14 +15,16 @@
 //! holds the seat, but took it since the client's last request, the core first reclaims its open
 //! files and locks there (`recovery`). If it does not know the file's handle, the core first sends
 //! the file's path (`resolve`). The core also sends requests again whose connection broke. What
-//! forwarders have lent it, it answers itself (`loans`). It asks for several names at once where
-//! programs look them up one after the other (`look_ahead`).
+//! forwarders have lent it, it answers itself (`loans`). What the host caches of that, the core
+//! asks it to clear (`host_cache`). It asks for several names at once where programs look them up
+//! one after the other (`look_ahead`).
 
 mod calls;
 mod errno;
 mod fsync;
 mod gates;
 mod hints;
+mod host_cache;
 mod loans;
 mod locks;
 mod look_ahead;
@@ -51,6 +53,7 @@ use calls::Active;
 use fsync::Untold;
 use gates::Gate;
 use hints::{Applications, Charges, Clocks};
+use host_cache::{After, HostCache};
 use loans::Loans;
 use locks::{LockKey, Locks};
 use look_ahead::LookAhead;
@@ -125,6 +128,7 @@ pub struct Core {
     gates: BTreeMap<LockKey, Gate>,
     names: Names,
     loans: Loans,
+    host_cache: HostCache,
     ahead: LookAhead,
     unstable: Unstable,
     untold: Untold,
@@ -155,6 +159,8 @@ enum Wake {
     Seat(u16),
     /// The time to renew the lease of an idle session.
     Session(usize),
+    /// The end of something that the host caches.
+    HostCache,
 }
 
 /// After [`Input::Shutdown`].
@@ -204,6 +210,7 @@ impl Core {
             gates: BTreeMap::new(),
             names: Names::new(options.names_max),
             loans: Loans::default(),
+            host_cache: HostCache::default(),
             ahead: LookAhead::default(),
             unstable: Unstable::default(),
             untold: Untold::default(),
@@ -248,6 +255,7 @@ impl Core {
             Input::Application { app, application } => self.application(app, application),
             Input::Told { handle, path } => self.told_path(handle, &path),
             Input::Forget { handle } => self.names.forget(handle),
+            Input::Invalidated { number } => self.invalidated(number),
             Input::Shutdown => self.shutdown(Errno::IO),
             Input::Barred => self.shutdown(Errno::KEYEXPIRED),
         }
@@ -327,6 +335,7 @@ impl Core {
                 Wake::Request(id) => self.resume(id),
                 Wake::Seat(seat) => self.end_pause(seat),
                 Wake::Session(forwarder) => self.ping(forwarder),
+                Wake::HostCache => self.end_passed_on(),
             }
         }
         if self.discovering.1.is_some_and(|at| at <= self.now) {
@@ -362,6 +371,7 @@ impl Core {
         }
         self.calls.clear();
         self.loans = Loans::default();
+        self.invalidate_all(After::Nothing);
         self.ahead = LookAhead::default();
         self.requests.clear();
         self.wakes.clear();

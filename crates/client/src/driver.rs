@@ -7,6 +7,7 @@
 //! their [`waiter`] until the leader has taken in their reply or makes one of them the leader.
 //! Meanwhile each thread holds a [`SignalGuard`], which lets signals in only where it sleeps.
 
+mod caches;
 mod connection;
 mod context;
 mod leader;
@@ -24,6 +25,7 @@ use crate::options::Options;
 use crate::payload::Payload;
 use crate::signals::{SignalGuard, Uncancelled};
 use crate::wire::{Attr, Extent, Handle, LockFamily, Op, Outcome};
+pub use caches::Invalidates;
 use context::Attached;
 pub use context::{CancelToken, Context};
 use leader::LeaderFollower;
@@ -263,6 +265,11 @@ impl Host {
         }
     }
 
+    /// From now on calls whose context says so may cache attributes; `cache` clears what they do.
+    pub(crate) fn caches_by(&self, cache: Arc<dyn Invalidates>) -> std::io::Result<()> {
+        self.shared.caches_by(cache)
+    }
+
     /// Names an application to the core; returns its id.
     pub(crate) fn name_application(&self, application: Application) -> u64 {
         let app = app_id(&application.name);
@@ -326,6 +333,7 @@ impl Host {
             forwarder,
             operation,
             collective: ctx.collective,
+            caches: ctx.caches,
             open: ctx.open,
             range: ctx.range,
         };
@@ -333,7 +341,7 @@ impl Host {
         let id = state.number(Some(waiter));
         let work = self.shared.handle(&mut state, Input::Call { id, call });
         drop(state);
-        self.shared.carry_out(work);
+        self.shared.carry_out_as_caller(work);
         Ok(InFlight {
             host: self,
             id,
@@ -358,6 +366,7 @@ impl Host {
             forwarder: 0,
             operation: None,
             collective: None,
+            caches: false,
             open: None,
             range: None,
         };

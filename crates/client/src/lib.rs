@@ -27,8 +27,8 @@ mod ticket;
 
 pub use self::core::{Application, ClockSeen, Told};
 pub use api::{
-    Answer, CancelToken, Client, ConnectError, Context, Data, Errno, OpenFile, Options, Pending,
-    Room,
+    Answer, CancelToken, Client, ConnectError, Context, Data, Errno, Invalidates, OpenFile,
+    Options, Pending, Room,
 };
 pub use application::{
     app_id, application_name_from_env, job_from_env, job_name_from_env, project_from_env,

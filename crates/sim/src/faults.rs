@@ -4,6 +4,7 @@
 //!
 //! `TIDEGATE_SEED=17 cargo test -p tidegate-sim --test faults` replays one seed.
 
+mod attr_cache;
 mod client;
 mod clock;
 mod cluster;

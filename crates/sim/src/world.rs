@@ -527,6 +527,7 @@ impl World {
                     .fails(format!("a session was refused: errno {}", errno.0));
             }
             client::Output::Opened { .. }
+            | client::Output::Invalidate { .. }
             | client::Output::Join { .. }
             | client::Output::Log { .. }
             | client::Output::Ended => {}

@@ -100,7 +100,11 @@ fn nobody_sees_an_old_name_or_size() {
 /// The rules for what is lent are there for a reason, too.
 #[test]
 fn without_any_rule_of_loans_somebody_sees_something_old() {
-    for mutant in [LoanMutant::TooLong, LoanMutant::KeptOnRecall] {
+    for mutant in [
+        LoanMutant::TooLong,
+        LoanMutant::KeptOnRecall,
+        LoanMutant::KeptInCache,
+    ] {
         let sees_old = |seed: &u64| {
             let mut plan = Plan::of_sharing(*seed);
             plan.loan_mutant = Some(mutant);

@@ -39,6 +39,8 @@ struct World {
     asked: BTreeMap<(usize, u64), Request>,
     /// How many bytes each call may read.
     calls: BTreeMap<CallId, u64>,
+    /// What it is to clear from its cache.
+    invalid: Vec<u64>,
     called: u64,
     ended: bool,
     handles: Vec<Handle>,
@@ -86,6 +88,7 @@ impl World {
             links: vec![Link::Closed; forwarders],
             asked: BTreeMap::new(),
             calls: BTreeMap::new(),
+            invalid: Vec::new(),
             called: 0,
             ended: false,
             handles: (1..5).map(handle).collect(),
@@ -171,6 +174,9 @@ impl World {
 
     fn advance(&mut self, ns: u64) {
         let until = self.now + ns;
+        for number in std::mem::take(&mut self.invalid) {
+            self.input(Input::Invalidated { number });
+        }
         for _ in 0..OUTPUTS_MAX {
             let Some(at) = self.core.wake_at().filter(|at| *at <= until) else {
                 self.now = until;
@@ -213,6 +219,10 @@ impl World {
                 self.asked.insert((forwarder, request.id), request);
             }
             Output::Done { id, result } => self.done(id, result),
+            Output::Invalidate { number, files } => {
+                assert!(!files.is_empty(), "nothing to clear");
+                self.invalid.push(number);
+            }
             Output::Ended => self.ended = true,
             Output::Join { connections, .. } => assert!(connections > 0),
             Output::Opened { .. } | Output::Refused { .. } | Output::Log { .. } => {}
@@ -245,6 +255,7 @@ impl World {
             forwarder: draw.below(self.links.len()),
             operation: None,
             collective: None,
+            caches: self.called % 4 < 2,
             open: self.called.is_multiple_of(2).then_some(self.called % 8),
             range: self.called.is_multiple_of(3).then_some(Extent {
                 offset: self.called << 12,
@@ -380,6 +391,7 @@ pub(crate) fn answer(draw: &mut Draw<'_>, op: &Op, handles: &[Handle]) -> Result
     Ok(Answer {
         outcome: outcome.map_err(|_| Errno::IO)?,
         data,
+        lasts_ns: 0,
     })
 }
 

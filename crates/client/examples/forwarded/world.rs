@@ -121,6 +121,7 @@ impl World {
             forwarder: 0,
             operation: None,
             collective: None,
+            caches: false,
             open: None,
             range: None,
         };

@@ -60,6 +60,8 @@ pub(super) struct Active {
     /// Parts without a result.
     left: usize,
     deadline_ns: Option<u64>,
+    /// How long the caller may keep the attributes in the answer, ns.
+    pub(super) lasts_ns: u64,
     /// When each forwarder answered last; empty unless recorded.
     served: Vec<Served>,
 }
@@ -141,6 +143,7 @@ impl Core {
         }
         let mut pending = Pending::new(call.op, seat, target, Purpose::Part { call: id, part: 0 });
         pending.caller = call.caller;
+        pending.caches = call.caches;
         pending.hints = hints;
         if !call.payload.is_empty() {
             pending.payload = vec![call.payload];
@@ -207,6 +210,7 @@ impl Core {
             left: parts.len(),
             parts,
             deadline_ns,
+            lasts_ns: 0,
             served: Vec::new(),
         };
         self.calls.insert(id, active);
@@ -319,7 +323,7 @@ impl Core {
             self.served.insert(id, active.served);
         }
         let result = match active.kind {
-            Kind::Single | Kind::LookAhead(_) => single_answer(active.parts),
+            Kind::Single | Kind::LookAhead(_) => single_answer(active.parts, active.lasts_ns),
             Kind::Read => assemble(active.parts).map(read_answer),
             Kind::Write => written(active.parts).map(|len| answer(Outcome::Written { len })),
             Kind::Fsync(fsync) => {
@@ -333,8 +337,17 @@ impl Core {
     }
 
     /// Ends a call that needed no request.
-    pub(super) fn end_answered(&mut self, id: CallId, deadline_ns: Option<u64>, result: Settled) {
-        let answered = result.map(|(outcome, _)| answer(outcome));
+    pub(super) fn end_answered(
+        &mut self,
+        id: CallId,
+        deadline_ns: Option<u64>,
+        result: Result<Outcome, Errno>,
+        lasts_ns: u64,
+    ) {
+        let answered = result.map(|outcome| Answer {
+            lasts_ns,
+            ..answer(outcome)
+        });
         self.end_call(id, deadline_ns, answered);
     }
 
@@ -378,6 +391,7 @@ fn answer(outcome: Outcome) -> Answer {
     Answer {
         outcome,
         data: Data::default(),
+        lasts_ns: 0,
     }
 }
 
@@ -390,11 +404,15 @@ fn data_of(payload: Payload) -> Data {
     Data { pieces, len }
 }
 
-fn single_answer(mut parts: Vec<Part>) -> Result<Answer, Errno> {
+fn single_answer(mut parts: Vec<Part>, lasts_ns: u64) -> Result<Answer, Errno> {
     let result = parts.pop().and_then(|part| part.result);
     let (outcome, payload) = result.unwrap_or(Err(Errno::PROTO))?;
     let data = data_of(payload);
-    Ok(Answer { outcome, data })
+    Ok(Answer {
+        outcome,
+        data,
+        lasts_ns,
+    })
 }
 
 fn read_answer(data: Data) -> Answer {
@@ -402,8 +420,10 @@ fn read_answer(data: Data) -> Answer {
         first: u32::try_from(data.len).unwrap_or(u32::MAX),
         rest: Vec::new(),
     };
-    let outcome = Outcome::Data { lens };
-    Answer { outcome, data }
+    Answer {
+        data,
+        ..answer(Outcome::Data { lens })
+    }
 }
 
 /// Makes a call fit the protocol's bounds where that changes nothing for the caller.

@@ -9,10 +9,10 @@
 //! Each answer counts for the users who got it: another one may have fewer rights.
 
 use super::Core;
+use super::host_cache::After;
 use super::replies::Settled;
-use super::requests::{Pending, Purpose, Target};
+use super::requests::{Id, Pending, Purpose, Target};
 use crate::core::Errno;
-use crate::payload::Payload;
 use crate::wire::{
     Attr, Caller, Entry, FileUse, Handle, Lent, Name, Named, Op, Outcome, RenameMode,
 };
@@ -109,6 +109,18 @@ impl Loans {
         let mut callers = answer.callers.iter();
         let counts = callers.any(|(it, until)| now < *until && it.as_deref() == caller);
         counts.then_some(&answer.value)
+    }
+
+    /// Until when the attributes count for the caller, ns; 0 if they are not lent.
+    fn lasts(&self, attr: &Attr, now: u64, caller: Option<&Caller>) -> u64 {
+        let place = (attr.handle, Part::Attr);
+        if self.get(place.clone(), now, caller) != Some(&Value::Attr(*attr)) {
+            return 0;
+        }
+        let callers = self.answers.get(&place).map(|answer| answer.callers.iter());
+        let mut callers = callers.into_iter().flatten();
+        let own = callers.find(|(it, _)| it.as_deref() == caller);
+        own.map_or(0, |(_, until)| *until)
     }
 
     /// Keeps what a reply lends.
@@ -300,7 +312,7 @@ impl Loans {
 impl Core {
     /// Notes a new request that changes something: what it concerns is not answered from loans
     /// until it has ended.
-    pub(super) fn begin_change(&mut self, pending: &mut Pending) {
+    pub(super) fn begin_change(&mut self, id: Id, pending: &mut Pending) {
         let changes = match &pending.op {
             // Nothing is lent of a file that is open for writing; else the forwarder recalls it.
             Op::Write { .. } => false,
@@ -319,6 +331,39 @@ impl Core {
         let files = files.into_iter().flatten().chain(named);
         pending.changes = files.collect();
         self.loans.count_change(&pending.changes, true);
+        if self.host_cache.is_empty() {
+            return;
+        }
+        let after = After::Change(id);
+        pending.held_by_host = match self.changes_unknown(&pending.op) {
+            true => self.invalidate_all(after),
+            false => self.invalidate(&pending.changes, after),
+        };
+    }
+
+    /// Whether a change takes a name from a file that the client does not know by it.
+    fn changes_unknown(&self, op: &Op) -> bool {
+        let takes = matches!(op, Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. });
+        let [first, _] = changed_names(op);
+        let known = |(parent, name)| self.files_called(parent, name).next().is_some();
+        takes && !first.is_some_and(known)
+    }
+
+    /// For how long a caller may cache the attributes in an answer, ns.
+    pub(super) fn cache_attr(
+        &mut self,
+        op: &Op,
+        outcome: &Outcome,
+        caller: Option<&Caller>,
+    ) -> u64 {
+        let (Op::Lookup { .. } | Op::Getattr { .. }, Outcome::Attr(attr)) = (op, outcome) else {
+            return 0;
+        };
+        let until = self.loans.lasts(attr, self.now, caller);
+        if until > self.now {
+            self.cached(attr.handle, until);
+        }
+        until.saturating_sub(self.now)
     }
 
     /// A request that changes something has ended: throws away what was lent of its files, but for
@@ -382,6 +427,7 @@ impl Core {
         };
         if doubted {
             self.loans.clear();
+            self.invalidate_all(After::Nothing);
         }
     }
 
@@ -425,6 +471,18 @@ impl Core {
     /// The forwarder recalls what it has lent of a file: others wait to change it.
     pub(super) fn recalled(&mut self, forwarder: usize, handle: Handle) {
         self.loans.drop_file(handle);
+        let after = After::GiveBack {
+            forwarder,
+            incarnation: self.sessions[forwarder].incarnation(),
+            file: handle,
+        };
+        if !self.invalidate(&[handle], after) {
+            self.give_back(forwarder, handle);
+        }
+    }
+
+    /// Tells the forwarder that the client has nothing more of what it was lent of a file.
+    pub(super) fn give_back(&mut self, forwarder: usize, handle: Handle) {
         if self.sessions[forwarder].is_open() && self.ending.is_none() {
             let target = Target::Forwarder(forwarder);
             let op = Op::GiveBack { handle };
@@ -448,8 +506,11 @@ impl Core {
             (Op::Lookup { parent, name }, Err(_)) => self.names.removed(*parent, name),
             (_, Err(_)) => {}
         }
-        let settled = answer.map(|outcome| (outcome, Payload::default()));
-        self.end_answered(id, call.deadline_ns, settled);
+        let lasts_ns = match &answer {
+            Ok(outcome) if call.caches => self.cache_attr(&call.op, outcome, call.caller.as_ref()),
+            _ => 0,
+        };
+        self.end_answered(id, call.deadline_ns, answer, lasts_ns);
         true
     }
 }

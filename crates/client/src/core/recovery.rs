@@ -2,6 +2,7 @@
 //! holder.
 
 use super::Core;
+use super::host_cache::After;
 use super::locks::Locks;
 use super::requests::{Id, Pending, Place, Purpose, Target};
 use crate::core::Errno;
@@ -70,6 +71,7 @@ impl Core {
         }
         // What a former holder has lent its successor does not know.
         self.loans.clear();
+        self.invalidate_all(After::Nothing);
         self.ahead.clear();
         self.abort_recovery(seat);
         let known = &mut self.seats[usize::from(seat)];

@@ -135,6 +135,11 @@ impl Core {
         let done = result.as_ref().map(|_| ()).map_err(|errno| *errno);
         match pending.purpose {
             Purpose::Part { call, part } if !pending.abandoned => {
+                if let (true, Ok((outcome, _))) = (pending.caches, &result) {
+                    let lasts_ns = self.cache_attr(&pending.op, outcome, pending.caller.as_ref());
+                    let active = self.calls.get_mut(&call);
+                    active.into_iter().for_each(|it| it.lasts_ns = lasts_ns);
+                }
                 self.note(call, forwarder);
                 self.part_done(call, part, result);
             }

@@ -121,6 +121,8 @@ pub(super) enum Place {
     Later(u64),
     /// Waits for the path of a file to be resolved.
     Resolving,
+    /// Waits until the host caches nothing of what it changes.
+    Host,
 }
 
 /// A request that has no final answer yet.
@@ -154,6 +156,10 @@ pub(super) struct Pending {
     pub(super) resolving_left: u8,
     /// The error of a file that cannot be resolved.
     pub(super) unreachable: Option<Errno>,
+    /// Whether its caller can cache attributes.
+    pub(super) caches: bool,
+    /// Whether the host may still cache something of what it changes.
+    pub(super) held_by_host: bool,
     /// When it was sent last, in ns.
     pub(super) sent_at: u64,
     /// The files that it changes, as far as the client knows.
@@ -183,6 +189,8 @@ impl Pending {
             resolved_on: (0, 0),
             resolving_left: 0,
             unreachable: None,
+            caches: false,
+            held_by_host: false,
             sent_at: 0,
             changes: Vec::new(),
             unknown: [false; 2],
@@ -258,7 +266,7 @@ impl Core {
     /// Adds a request without routing it.
     pub(super) fn insert(&mut self, mut pending: Pending) -> Id {
         let id = self.next_id();
-        self.begin_change(&mut pending);
+        self.begin_change(id, &mut pending);
         self.requests.insert(id, Box::new(pending));
         id
     }
@@ -277,6 +285,10 @@ impl Core {
         debug_assert_eq!(pending.place, Place::Nowhere, "request {id} is elsewhere");
         if !pending.owed() {
             return self.discard(id);
+        }
+        if pending.held_by_host {
+            pending.place = Place::Host;
+            return;
         }
         if let Target::Forwarder(forwarder) = pending.target {
             return self.enqueue(forwarder, id);
@@ -391,7 +403,7 @@ impl Core {
         self.end_change(&mut pending);
         match pending.place {
             // The session's credit comes back with the reply.
-            Place::Nowhere | Place::Chunk | Place::Sent(_) | Place::Resolving => {}
+            Place::Nowhere | Place::Chunk | Place::Sent(_) | Place::Resolving | Place::Host => {}
             Place::Gate(key) => {
                 if let Some(gate) = self.gates.get_mut(&key) {
                     gate.waiting.remove(&id);

@@ -1,6 +1,7 @@
 //! Sessions with forwarders. The client opens one when a request needs it, keeps within its
 //! credits, and renews its lease.
 
+use super::host_cache::After;
 use super::requests::{Id, Ids, Pending, Place, Purpose, Target};
 use super::seats::Seat;
 use super::types::{Output, Whose};
@@ -105,8 +106,12 @@ impl Session {
 impl Core {
     /// Opens a connection to the forwarder, if there is none.
     pub(super) fn connect(&mut self, forwarder: usize) {
-        let session = &mut self.sessions[forwarder];
+        let session = &self.sessions[forwarder];
         if session.stage == Stage::Down && self.ending.is_none() {
+            if self.connects_later(forwarder) {
+                return;
+            }
+            let session = &mut self.sessions[forwarder];
             session.stage = Stage::Connecting;
             self.outputs.push_back(Output::Connect { forwarder });
         }
@@ -114,6 +119,7 @@ impl Core {
 
     pub(super) fn disconnect(&mut self, forwarder: usize) {
         self.loans.clear();
+        self.invalidate_all(After::Connect);
         self.ahead.clear();
         let session = &mut self.sessions[forwarder];
         if session.stage != Stage::Down {
@@ -422,6 +428,7 @@ impl Core {
     pub(super) fn connection_lost(&mut self, forwarder: usize) {
         self.sessions[forwarder].stage = Stage::Down;
         self.loans.clear();
+        self.invalidate_all(After::Connect);
         self.ahead.clear();
         match self.options.asks && self.ending.is_none() {
             true => self.member_lost(forwarder, None),

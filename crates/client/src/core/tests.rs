@@ -4,6 +4,7 @@ mod applications;
 mod calls;
 mod data;
 mod fsync;
+mod host_cache;
 mod loans;
 mod locks;
 mod look_ahead;
@@ -79,6 +80,10 @@ struct Rig {
     calls: u64,
     /// On whose behalf calls are made.
     caller: Option<Caller>,
+    /// Whether callers cache attributes.
+    caches: bool,
+    /// What is to be cleared from their caches.
+    invalid: Vec<(u64, Vec<Handle>)>,
     /// Of the file, what fsyncs must make stable.
     range: Option<Extent>,
     sent: Vec<Sent>,
@@ -124,6 +129,8 @@ impl Rig {
             seats: forwarders as u16,
             calls: 0,
             caller: None,
+            caches: false,
+            invalid: Vec::new(),
             range: None,
             sent: Vec::new(),
             connects: Vec::new(),
@@ -174,6 +181,7 @@ impl Rig {
                         "{id:?} is done twice"
                     );
                 }
+                Output::Invalidate { number, files } => self.invalid.push((number, files)),
                 Output::Opened { .. } => {}
                 Output::Refused {
                     forwarder,
@@ -288,6 +296,7 @@ impl Rig {
             forwarder: 0,
             operation: None,
             collective: None,
+            caches: self.caches,
             open,
             range: self.range,
         };

@@ -78,6 +78,9 @@ pub struct Call {
     /// The number of the open file by which an fsync is made: each open file is told once of an
     /// error. None: the call tells only what forwarders say to it.
     pub open: Option<u64>,
+    /// Whether the caller can keep attributes in a cache that the core does not see, which the host
+    /// clears of them when the core asks for that ([`Output::Invalidate`]).
+    pub caches: bool,
     /// For an fsync: where in the file the bytes are that must be stable. None: everywhere.
     pub range: Option<Extent>,
 }
@@ -140,6 +143,9 @@ pub struct Answer {
     pub outcome: Outcome,
     /// Payload, for reads.
     pub data: Data,
+    /// How long the caller may cache the attributes in the outcome, ns; 0: not at all, or he has no
+    /// cache ([`Call::caches`]).
+    pub lasts_ns: u64,
 }
 
 /// Who an application is, for the forwarders' rules and reports.
@@ -210,6 +216,11 @@ pub enum Input {
         /// The file.
         handle: crate::wire::Handle,
     },
+    /// The host has done what an [`Output::Invalidate`] asks for.
+    Invalidated {
+        /// Its number.
+        number: u64,
+    },
     /// The host ends the client: calls end with EIO, sessions with goodbye.
     Shutdown,
     /// Forwarders take the client no longer: calls end with EKEYEXPIRED, or with EIO where nobody
@@ -250,6 +261,15 @@ pub enum Output {
         request: Request,
         /// Its payload: pieces of the caller's bytes, not copied.
         payload: Vec<Payload>,
+    },
+    /// Clear the callers' caches of the attributes of these files. When nobody sees them there any
+    /// more, the host answers with one [`Input::Invalidated`]. An answer to a call may be on its
+    /// way to a cache; it must not be cached either.
+    Invalidate {
+        /// Number for the answer.
+        number: u64,
+        /// The files.
+        files: Vec<crate::wire::Handle>,
     },
     /// A call has ended.
     Done {

@@ -28,6 +28,9 @@ pub struct Context {
     /// Where in the file the bytes are that an fsync must make stable, so that it asks no more
     /// forwarders than it must; None: everywhere.
     pub range: Option<Extent>,
+    /// Whether the caller caches the attributes in the answer for as long as that says
+    /// ([`Answer::lasts_ns`](crate::Answer)); see [`Client::caches_by`](crate::Client::caches_by).
+    pub caches: bool,
 }
 
 /// Lets another thread end a waiting call with EINTR. Clones are the same token. A token stays

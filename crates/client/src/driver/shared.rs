@@ -1,6 +1,7 @@
 //! What the calling threads and the I/O thread share: the core under its lock, and the code that
 //! carries out its outputs.
 
+use super::caches::{Caches, Invalid, Invalidates};
 use super::connection::Connection;
 use super::reply_memory::ReplyMemory;
 use super::waiter::{Budget, Waiter};
@@ -8,6 +9,7 @@ use super::wake;
 use crate::arena::Arena;
 use crate::core::{Answer, CallId, Core, CoreOptions, Errno, Input, Output};
 use crate::options::ConnectError;
+use crate::signals::SignalGuard;
 use mio::Waker;
 use std::collections::BTreeMap;
 use std::mem;
@@ -26,6 +28,8 @@ pub(crate) struct Shared {
     /// Memory for payload of sockets.
     pub(crate) reply_memory: Arc<ReplyMemory>,
     state: Mutex<State>,
+    /// What clears the caches of those who make calls.
+    caches: Caches,
     /// Signalled when a session is granted or all are refused.
     sessions: Condvar,
     pub(crate) waker: Arc<Waker>,
@@ -114,6 +118,7 @@ pub(crate) enum Command {
 pub(crate) struct Work {
     done: Vec<(Arc<Waiter>, Result<Answer, Errno>)>,
     flush: Vec<Arc<Connection>>,
+    invalid: Vec<Invalid>,
     wake: bool,
 }
 
@@ -170,6 +175,7 @@ impl Shared {
             arena,
             reply_memory: Arc::new(reply_memory),
             state: Mutex::new(state),
+            caches: Caches::default(),
             sessions: Condvar::new(),
             waker: Arc::new(waker),
             start_ns: boot_ns(),
@@ -238,7 +244,45 @@ impl Shared {
     }
 
     /// Does the work that the core decided on, without the lock.
-    pub(crate) fn carry_out(&self, work: Work) {
+    pub(crate) fn carry_out(&self, mut work: Work) {
+        let invalid = mem::take(&mut work.invalid);
+        self.caches.clear_later(invalid);
+        self.finish(work);
+    }
+
+    /// The same on a thread that makes a call, which may have to wait for what it clears caches of.
+    pub(crate) fn carry_out_as_caller(&self, mut work: Work) {
+        let invalid = mem::take(&mut work.invalid);
+        self.finish(work);
+        for invalid in invalid {
+            self.caches.clear(&invalid);
+            self.cleared(invalid.number);
+        }
+    }
+
+    /// Lets calls cache what `cache` is then cleared of.
+    pub(super) fn caches_by(
+        self: &Arc<Shared>,
+        cache: Arc<dyn Invalidates>,
+    ) -> std::io::Result<()> {
+        let client = Arc::downgrade(self);
+        self.caches.start(cache, move |number| {
+            client.upgrade().iter().for_each(|it| it.cleared(number));
+        })
+    }
+
+    /// Tells the core that a cache is cleared.
+    fn cleared(&self, number: u64) {
+        let _guard = SignalGuard::begin();
+        // After the end nobody waits for it.
+        if let Ok(mut state) = self.live_state() {
+            let work = self.handle(&mut state, Input::Invalidated { number });
+            drop(state);
+            self.carry_out(work);
+        }
+    }
+
+    fn finish(&self, work: Work) {
         for (waiter, result) in work.done {
             waiter.finish(result);
         }
@@ -377,6 +421,7 @@ impl Shared {
                     work.done.push((waiter, result));
                 }
             }
+            Output::Invalidate { number, files } => work.invalid.push(Invalid { number, files }),
             Output::Opened { forwarder } => {
                 tracing::debug!(forwarder, "session granted");
                 self.note_trouble(state, forwarder, false, String::new());

@@ -1,5 +1,6 @@
 //! A client in the simulated world: the product's client core, and the programs that use it.
 
+use super::attr_cache::AttrCache;
 use super::network::LinkId;
 use super::plan::LoanMutant;
 use super::process::Frame;
@@ -7,7 +8,7 @@ use super::script::Script;
 use std::collections::BTreeMap;
 use tidegate_client::core::{Call, CallId, Core, CoreOptions, Input, Output};
 use tidegate_client::wire::{Op, Outcome, Pipeline, Pipelining, Reply, Request};
-use tidegate_client::{Answer, Errno, Payload};
+use tidegate_client::{Answer, Data, Errno, Payload};
 
 /// Wall clock at virtual time 0, ns since 1970.
 pub const WALL_NS: u64 = 1_700_000_000_000_000_000;
@@ -35,7 +36,11 @@ pub struct Client {
     pub log: Vec<String>,
     /// Programs that wait before they go on, and until when, ns.
     thinking: Vec<(u64, usize)>,
+    /// What its node keeps of attributes.
+    cache: AttrCache,
     mutant: Option<LoanMutant>,
+    /// Calls that the cache has answered.
+    cached: Vec<(CallId, Outcome)>,
     /// Frames of its own, where a test takes something away.
     forged: Vec<(usize, Frame)>,
 }
@@ -67,14 +72,21 @@ impl Client {
             call: 0,
             log: Vec::new(),
             thinking: Vec::new(),
+            cache: AttrCache::default(),
             mutant: None,
+            cached: Vec::new(),
             forged: Vec::new(),
         }
     }
 
     /// Takes something away from it.
     pub fn without(self, mutant: Option<LoanMutant>) -> Client {
-        Client { mutant, ..self }
+        let cache = AttrCache::without(mutant);
+        Client {
+            cache,
+            mutant,
+            ..self
+        }
     }
 
     /// Changes a reply as the mutant does; false if the core does not get it at all.
@@ -113,7 +125,8 @@ impl Client {
     /// When the world must pump the client again if nothing happens before, in ns.
     pub fn wake_at(&self) -> Option<u64> {
         let thought = self.thinking.iter().map(|(at, _)| *at);
-        thought.chain(self.core.wake_at()).min()
+        let cache = self.cache.wake_at();
+        thought.chain(self.core.wake_at()).chain(cache).min()
     }
 
     /// Starts all programs.
@@ -133,6 +146,9 @@ impl Client {
         self.calls.insert(id, script);
         let app = self.scripts[script].id;
         let (op, payload) = (ask.op, ask.payload);
+        if let Some(outcome) = self.cache.answer(now, &op) {
+            return self.cached.push((id, outcome));
+        }
         let call = Call {
             op,
             caller: None,
@@ -142,6 +158,7 @@ impl Client {
             forwarder: 0,
             operation: None,
             collective: None,
+            caches: true,
             open: None,
             range: None,
         };
@@ -189,13 +206,30 @@ impl Client {
         for (forwarder, frame) in std::mem::take(&mut self.forged) {
             out.extend(self.links[forwarder].map(|link| Effect::Send(link, frame)));
         }
+        for number in self.cache.run(now) {
+            let input = Input::Invalidated { number };
+            self.core.handle(now, WALL_NS + now, input);
+        }
         let (thought, thinking) = self.thinking.drain(..).partition(|(at, _)| *at <= now);
         self.thinking = thinking;
         let thought: Vec<(u64, usize)> = thought;
         thought
             .iter()
             .for_each(|(_, script)| self.ask(now, *script));
-        while let Some(output) = self.core.poll(now) {
+        loop {
+            if let Some((id, outcome)) = self.cached.pop() {
+                let (data, lasts_ns) = (Data::default(), 0);
+                let answer = Answer {
+                    outcome,
+                    data,
+                    lasts_ns,
+                };
+                self.done(now, id, Ok(answer))?;
+                continue;
+            }
+            let Some(output) = self.core.poll(now) else {
+                break;
+            };
             match output {
                 Output::Connect { forwarder } => out.push(Effect::Connect(forwarder)),
                 Output::Disconnect { forwarder } => {
@@ -215,7 +249,11 @@ impl Client {
                     let link = self.links[forwarder].expect("it sends on a connection");
                     out.push(Effect::Send(link, frame));
                 }
-                Output::Done { id, result } => self.done(now, id, result)?,
+                Output::Done { id, result } => {
+                    result.iter().for_each(|it| self.cache.take_in(now, it));
+                    self.done(now, id, result)?;
+                }
+                Output::Invalidate { number, files } => self.cache.invalidate(now, number, files),
                 Output::Refused {
                     forwarder, errno, ..
                 } => {

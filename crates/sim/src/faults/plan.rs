@@ -76,6 +76,8 @@ pub enum LoanMutant {
     TooLong,
     /// Clients give back what is recalled, and use it all the same.
     KeptOnRecall,
+    /// Clients say that they have cleared their caches, and have not.
+    KeptInCache,
 }
 
 /// Forwarders on nodes of their own, over a back end on other nodes.

@@ -72,6 +72,7 @@ fn call(op: Op) -> Call {
         forwarder: 0,
         operation: None,
         collective: None,
+        caches: false,
         open: None,
         range: None,
     }

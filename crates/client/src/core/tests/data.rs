@@ -61,6 +61,7 @@ fn parts_of_a_collective_say_what_it_is_on_all_clients() {
         forwarder: 0,
         operation: None,
         collective: Some(collective),
+        caches: false,
         open: None,
         range: None,
     };
