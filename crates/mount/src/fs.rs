@@ -1,7 +1,8 @@
 //! The file system: answers the kernel's requests with calls on the forwarders.
 //!
-//! To the kernel, names and attributes are valid for no time, and reads and writes of regular files
-//! pass by the page cache. What forwarders have lent the client answers. The mount keeps only what
+//! To the kernel, names are valid for no time, attributes as long as forwarders have lent them
+//! (`kernel_cache`), and reads and writes of regular files pass by the page cache. What forwarders
+//! have lent the client answers. The mount keeps only what
 //! the kernel refers to: nodes, open files and the holders of locks.
 
 mod application;
@@ -11,6 +12,7 @@ mod convert;
 mod data;
 mod directory;
 mod forwarders;
+mod kernel_cache;
 mod locks;
 mod names;
 mod nodes;
@@ -23,10 +25,11 @@ pub use forwarders::{Forwarders, Held};
 pub use shown::Shown;
 
 use crate::Checks;
-use crate::fuse::{self, CancelToken, Entry, Errno, FileSystem, Operation, Reply, Request};
+use crate::fuse::{self, CancelToken, Entry, Errno, FileSystem, Kernel, Operation, Reply, Request};
 use application::Applications;
 use call::Call;
 use directory::OpenDirectory;
+use kernel_cache::KernelCache;
 use locks::Locks;
 use nodes::Nodes;
 use opens::{OpenFile, Opens};
@@ -34,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_client::wire::{Attr, Handle};
 
-/// How long the kernel may cache names and attributes.
+/// How long the kernel may cache names, and attributes that are not lent.
 const NEVER: Duration = Duration::ZERO;
 
 /// The forwarders' files as the kernel sees them.
@@ -43,7 +46,9 @@ pub(crate) struct RemoteFiles {
     /// Whether the mount passes on each caller's user, instead of acting as the user who mounted.
     pass_callers: bool,
     checks: Checks,
-    nodes: Nodes,
+    /// Whether the kernel may cache attributes.
+    caches: bool,
+    nodes: Arc<Nodes>,
     files: Opens<OpenFile>,
     directories: Opens<OpenDirectory>,
     locks: Locks,
@@ -63,9 +68,17 @@ impl RemoteFiles {
         pass_callers: bool,
         checks: Checks,
         application: Option<String>,
+        kernel: Option<Kernel>,
     ) -> Self {
+        let nodes = Arc::new(Nodes::new(forwarders.root().handle));
+        let cache = kernel.map(|kernel| KernelCache {
+            nodes: Arc::clone(&nodes),
+            kernel,
+        });
+        let caches = cache.is_some_and(|cache| forwarders.caches_by(Arc::new(cache)));
         Self {
-            nodes: Nodes::new(forwarders.root().handle),
+            nodes,
+            caches,
             files: Opens::new(),
             directories: Opens::new(),
             locks: Locks::new(Arc::clone(&forwarders)),
@@ -91,7 +104,7 @@ impl RemoteFiles {
     fn call(&self, asked: &Asked) -> Call<'_> {
         let fuse::Caller { uid, gid, tid } = asked.caller;
         let caller = self.pass_callers.then(|| process::caller(uid, gid, tid));
-        Call::new(&*self.forwarders, &asked.cancel, caller, 0)
+        Call::new(&*self.forwarders, &asked.cancel, caller, 0, self.caches)
     }
 
     /// A call on behalf of the process that opened the file.
@@ -101,6 +114,7 @@ impl RemoteFiles {
             &asked.cancel,
             file.caller.clone(),
             file.app(),
+            false,
         )
     }
 
@@ -118,6 +132,33 @@ impl RemoteFiles {
                 }
             }
             Err(errno) => reply.error(errno),
+        }
+    }
+
+    /// Answers a look-up with what it found, asked for when the kernel's cache had been cleared so
+    /// many times.
+    fn answer_found(
+        &self,
+        reply: Reply,
+        asked: &Asked,
+        found: Result<(Attr, Duration), Errno>,
+        clears: u64,
+    ) {
+        let (attr, lasts) = match found {
+            Ok(found) => found,
+            Err(errno) => return reply.error(errno),
+        };
+        let parent_inode = self.handle_of(asked).map_or(0, |parent| parent.inode);
+        let (node, current) = self.nodes.found_since(attr.handle, parent_inode, clears);
+        let entry = Entry {
+            node,
+            generation: 0,
+            entry_valid: NEVER,
+            attributes_valid: if current { lasts } else { NEVER },
+            attributes: convert::attributes(&attr),
+        };
+        if !reply.entry(&entry) {
+            self.forget_lookups(node, 1);
         }
     }
 

@@ -3,7 +3,8 @@
 //! This session exists because the available crates do not pass FUSE_INTERRUPT on. A process that
 //! is killed while no forwarder answers must end within a second. So each request carries a
 //! [`CancelToken`], and one thread always reads from the kernel (`workers`). Operations block, each
-//! on one of a bounded number of threads. The session caches nothing.
+//! on one of a bounded number of threads. The session caches nothing; the kernel may cache what an
+//! answer says for as long as that says, and forgets it when [`Kernel`] tells it to.
 
 mod abi;
 mod buffer;
@@ -13,6 +14,7 @@ mod decode;
 mod fusermount;
 mod init;
 mod interrupts;
+mod kernel;
 mod messages;
 mod mountpoint;
 mod names;
@@ -24,6 +26,7 @@ mod workers;
 pub use buffer::Payload;
 pub use cancel::{CancelToken, Registration};
 pub use init::Negotiated;
+pub use kernel::Kernel;
 pub use messages::Messages;
 pub use names::Names;
 pub use reply::{Attributes, Entry, Opened, Reply, Space};
@@ -208,6 +211,11 @@ impl Session {
     /// What the kernel agreed to.
     pub fn negotiated(&self) -> Negotiated {
         self.negotiated
+    }
+
+    /// The kernel, to tell it something that it has not asked for.
+    pub fn kernel(&self) -> Kernel {
+        Kernel::of(&self.connection)
     }
 
     /// Whether a file open past the page cache can be mapped shared.

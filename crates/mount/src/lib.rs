@@ -132,7 +132,8 @@ pub fn mount_over(
         ..MountSettings::new(path)
     };
     let session = Session::mount(&settings)?;
-    let files = RemoteFiles::new(forwarders, pass_callers, checks, application);
+    let kernel = Some(session.kernel());
+    let files = RemoteFiles::new(forwarders, pass_callers, checks, application, kernel);
     let files = Arc::new(files);
     let direct_mmap = session.direct_mmap();
     let serving = session.start(Arc::clone(&files) as _, Limits::default())?;
@@ -148,7 +149,13 @@ pub fn mount_over(
 pub fn file_system(forwarders: Arc<dyn Forwarders>, application: &str) -> Arc<dyn FileSystem> {
     let application = Some(application.to_owned());
     let checks = Checks::Forwarders;
-    Arc::new(RemoteFiles::new(forwarders, false, checks, application))
+    Arc::new(RemoteFiles::new(
+        forwarders,
+        false,
+        checks,
+        application,
+        None,
+    ))
 }
 
 /// A mount. Dropping it unmounts.

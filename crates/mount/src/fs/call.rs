@@ -5,6 +5,7 @@ use super::convert;
 use super::forwarders::Forwarders;
 use super::opens::OpenFile;
 use crate::fuse::{self, Errno};
+use std::time::Duration;
 use tidegate_client::wire::{Attr, Caller, Extent, Op, Outcome};
 use tidegate_client::{Answer, Bytes, Collective, Context};
 
@@ -22,12 +23,14 @@ impl<'a> Call<'a> {
         cancel: &fuse::CancelToken,
         caller: Option<Caller>,
         app: u64,
+        caches: bool,
     ) -> Self {
         let token = tidegate_client::CancelToken::new();
         let context = Context {
             caller,
             app,
             cancel: Some(token.clone()),
+            caches,
             ..Context::default()
         };
         let cancelled = cancel.on_cancel(move || token.cancel());
@@ -77,6 +80,15 @@ impl<'a> Call<'a> {
     pub(super) fn attr(&self, op: Op) -> Result<Attr, Errno> {
         match self.outcome(op)? {
             Outcome::Attr(attr) => Ok(attr),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// The attributes, and how long the kernel may cache them.
+    pub(super) fn lasting_attr(&self, op: Op) -> Result<(Attr, Duration), Errno> {
+        let answer = self.answer(op, Bytes::new())?;
+        match answer.outcome {
+            Outcome::Attr(attr) => Ok((attr, Duration::from_nanos(answer.lasts_ns))),
             _ => Err(Errno::IO),
         }
     }

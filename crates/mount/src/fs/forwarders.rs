@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_client::wire::{Attr, Caller, Handle, LockFamily, Op};
-use tidegate_client::{Answer, Application, Bytes, Client, Context, Errno, OpenFile};
+use tidegate_client::{Answer, Application, Bytes, Client, Context, Errno, Invalidates, OpenFile};
 
 /// A file that is open at the forwarders until this is dropped.
 pub trait Held: Send + Sync {
@@ -83,6 +83,12 @@ pub trait Forwarders: Send + Sync + 'static {
     /// Where a file is below the root of the export, if that is known.
     fn path_of(&self, _handle: Handle) -> Option<Box<[u8]>> {
         None
+    }
+
+    /// Lets calls cache attributes whose context says that they do; `cache` is cleared of them
+    /// before others may change them. False: nothing may be cached.
+    fn caches_by(&self, _cache: Arc<dyn Invalidates>) -> bool {
+        false
     }
 
     /// Forgets a file that later calls will not name. Does not wait for a forwarder.
@@ -166,6 +172,14 @@ impl Forwarders for ClientForwarders {
 
     fn path_of(&self, handle: Handle) -> Option<Box<[u8]>> {
         self.client.path_of(handle)
+    }
+
+    fn caches_by(&self, cache: Arc<dyn Invalidates>) -> bool {
+        let started = self.client.caches_by(cache);
+        if let Err(error) = &started {
+            tracing::warn!(%error, "cannot start a thread; the kernel caches no attributes");
+        }
+        started.is_ok()
     }
 
     fn forget(&self, handle: Handle) {

@@ -24,13 +24,14 @@ impl RemoteFiles {
     pub(super) fn handle_named(&self, asked: &Asked, operation: Operation, reply: Reply) {
         match operation {
             Operation::Lookup { name } => {
-                let found = self.in_directory(asked, |parent| Op::Lookup {
-                    parent,
-                    name: boxed(name),
-                });
-                self.answer_entry(reply, asked, found);
+                let clears = self.nodes.clears();
+                let name = boxed(name);
+                let lookup = |parent| Op::Lookup { parent, name };
+                let parent = self.handle_of(asked);
+                let found = parent.and_then(|it| self.call(asked).lasting_attr(lookup(it)));
+                self.answer_found(reply, asked, found, clears);
             }
-            Operation::Getattr { .. } => answer_attr(reply, self.getattr(asked)),
+            Operation::Getattr { .. } => self.answer_getattr(reply, asked),
             Operation::Setattr(set) => answer_attr(reply, self.setattr(asked, &set)),
             Operation::Create { name, mode, flags } => {
                 self.answer_create(reply, asked, name, mode, flags);
@@ -178,9 +179,14 @@ impl RemoteFiles {
         self.call(asked).text(op(handle))
     }
 
-    fn getattr(&self, asked: &Asked) -> Result<Attr, Errno> {
-        let handle = self.handle_of(asked)?;
-        self.call(asked).attr(Op::Getattr { handle })
+    fn answer_getattr(&self, reply: Reply, asked: &Asked) {
+        let getattr = |handle| self.call(asked).lasting_attr(Op::Getattr { handle });
+        match self.handle_of(asked).and_then(getattr) {
+            Ok((attr, lasts)) => {
+                reply.attributes(&convert::attributes(&attr), lasts);
+            }
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn setattr(&self, asked: &Asked, set: &SetAttributes) -> Result<Attr, Errno> {

@@ -15,6 +15,8 @@ struct Table {
     nodes: HashMap<u64, Node>,
     ids: HashMap<Handle, u64>,
     id_next: u64,
+    /// How often the kernel's cache was cleared of something.
+    clears: u64,
 }
 
 struct Node {
@@ -23,6 +25,30 @@ struct Node {
     parent_inode: u64,
     /// How many lookups of it the kernel has not forgotten.
     lookups: u64,
+}
+
+impl Table {
+    fn found(&mut self, handle: Handle, parent_inode: u64) -> u64 {
+        let id = match self.ids.get(&handle) {
+            Some(id) => *id,
+            None => {
+                let id = self.id_next;
+                self.id_next += 1;
+                self.ids.insert(handle, id);
+                id
+            }
+        };
+        let node = self.nodes.entry(id).or_insert(Node {
+            handle,
+            parent_inode,
+            lookups: 0,
+        });
+        node.lookups += 1;
+        if id != ROOT {
+            node.parent_inode = parent_inode;
+        }
+        id
+    }
 }
 
 impl Nodes {
@@ -38,6 +64,7 @@ impl Nodes {
                 nodes,
                 ids,
                 id_next: ROOT + 1,
+                clears: 0,
             }),
         }
     }
@@ -56,28 +83,41 @@ impl Nodes {
         self.read().nodes.get(&node).map(|node| node.parent_inode)
     }
 
-    /// The node of a file that the mount is about to name to the kernel. Counts one lookup.
-    pub(super) fn found(&self, handle: Handle, parent_inode: u64) -> u64 {
+    /// The node of a file that the mount is about to name to the kernel. Counts one lookup. Also
+    /// whether the kernel may cache its attributes, which were asked for at `clears`: whoever
+    /// clears the cache later finds the node.
+    pub(super) fn found_since(
+        &self,
+        handle: Handle,
+        parent_inode: u64,
+        clears: u64,
+    ) -> (u64, bool) {
         let mut table = self.write();
-        let id = match table.ids.get(&handle) {
-            Some(id) => *id,
-            None => {
-                let id = table.id_next;
-                table.id_next += 1;
-                table.ids.insert(handle, id);
-                id
-            }
-        };
-        let node = table.nodes.entry(id).or_insert(Node {
-            handle,
-            parent_inode,
-            lookups: 0,
-        });
-        node.lookups += 1;
-        if id != ROOT {
-            node.parent_inode = parent_inode;
-        }
-        id
+        (table.found(handle, parent_inode), table.clears == clears)
+    }
+
+    /// The same where the kernel caches nothing.
+    pub(super) fn found(&self, handle: Handle, parent_inode: u64) -> u64 {
+        self.write().found(handle, parent_inode)
+    }
+
+    /// How often the kernel's cache was cleared so far. Asked for before attributes are.
+    pub(super) fn clears(&self) -> u64 {
+        self.read().clears
+    }
+
+    /// The nodes of files of which the kernel's cache is to be cleared. From now on nothing may be
+    /// cached that was asked for before.
+    pub(super) fn cleared(&self, files: &[Handle]) -> Vec<u64> {
+        let mut table = self.write();
+        table.clears += 1;
+        let ids = files.iter().filter_map(|file| table.ids.get(file));
+        ids.copied().collect()
+    }
+
+    /// Whether the kernel has lookups of a node that it has not forgotten.
+    pub(super) fn knows(&self, id: u64) -> bool {
+        self.read().nodes.contains_key(&id)
     }
 
     /// Takes lookups off a node. Returns the file if those were the last.

@@ -105,6 +105,11 @@ macro_rules! records {
     )*};
 }
 
+/// What a message without a request says, in the place of the error.
+pub(super) mod notice {
+    pub(in crate::fuse) const INVALID_INODE: i32 = 2;
+}
+
 records! {
     /// Before every request.
     InHeader {
@@ -187,6 +192,7 @@ records! {
         len: u64, flags: u64,
     }
     CopyOut { len: u64, }
+    InvalidInodeOut { node: u64, offset: i64, len: i64, }
     /// Before the name of a directory entry, which is padded to eight bytes.
     Dirent { inode: u64, next: u64, name_len: u32, kind: u32, }
 }
@@ -209,6 +215,7 @@ mod tests {
         assert_eq!(size_of::<WriteIn>(), 40);
         assert_eq!(size_of::<LkIn>(), 48);
         assert_eq!(size_of::<StatfsOut>(), 80);
+        assert_eq!(size_of::<InvalidInodeOut>(), 24);
         assert_eq!(size_of::<CopyIn>(), 56);
         assert_eq!(size_of::<Dirent>(), 24);
     }

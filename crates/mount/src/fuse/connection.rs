@@ -4,6 +4,7 @@ use super::abi;
 use super::interrupts::Interrupts;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use std::io::IoSlice;
 use std::mem::size_of;
 use std::sync::Arc;
 use tidegate_client::RawBytes;
@@ -75,6 +76,19 @@ impl Connection {
                 false
             }
         }
+    }
+
+    /// Tells the kernel something that it has not asked for: `what` is a number of
+    /// [`abi::notice`].
+    pub(super) fn notify(&self, what: i32, body: &[u8]) -> Result<(), Errno> {
+        let len = size_of::<abi::OutHeader>() + body.len();
+        let header = abi::OutHeader {
+            len: u32::try_from(len).expect("notices are short"),
+            error: what,
+            unique: 0,
+        };
+        let pieces = [IoSlice::new(header.as_bytes()), IoSlice::new(body)];
+        rustix::io::retry_on_intr(|| rustix::io::writev(&self.device, &pieces)).map(drop)
     }
 
     /// Answers with an error. False when the kernel does not want the answer any more.

@@ -10,11 +10,11 @@ use rustix::fs::{self as linux, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno as Linux;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tidegate_client::wire::{Attr, Caller, Extent, Handle, LockFamily, Op, Outcome, RenameMode};
-use tidegate_client::{Answer, Bytes, Context, Data, Errno};
+use tidegate_client::{Answer, Bytes, Context, Data, Errno, Invalidates};
 use tidegate_mount::{Forwarders, Held};
 
 /// How long a call waits for a forwarder that stands still, as the client's time limit.
@@ -38,6 +38,14 @@ pub struct Local {
     pub syncs: Mutex<Vec<(bool, Option<Extent>)>>,
     /// Locks dropped without waiting.
     pub dropped: AtomicUsize,
+    /// For how long attributes may be cached, ns.
+    pub lasts_ns: AtomicU64,
+    /// The cache, where it is cleared.
+    pub cache: OnceLock<Arc<dyn Invalidates>>,
+    /// How often a name was looked up, or attributes were asked for.
+    pub looks: AtomicUsize,
+    /// What was found is not answered while this is set.
+    pub late: AtomicBool,
 }
 
 /// Counts as open until dropped.
@@ -74,7 +82,17 @@ impl Local {
             rights: Mutex::default(),
             syncs: Mutex::default(),
             dropped: AtomicUsize::new(0),
+            lasts_ns: AtomicU64::new(0),
+            cache: OnceLock::new(),
+            looks: AtomicUsize::new(0),
+            late: AtomicBool::new(false),
         })
+    }
+
+    /// The handle of a file behind the mount.
+    pub fn handle(path: &Path) -> Handle {
+        let file = linux::open(path, OFlags::PATH, Mode::empty()).expect("it is there");
+        attr(&file).expect("attributes").handle
     }
 
     /// Waits while the forwarder stands still.
@@ -245,10 +263,19 @@ impl Forwarders for Local {
         if let Op::Read { handle, extents } = op {
             return self.read(handle, extents.first).map_err(errno);
         }
+        let looks = matches!(op, Op::Lookup { .. } | Op::Getattr { .. });
         let outcome = self.serve(ctx, op, &payload).map_err(errno)?;
+        if looks {
+            self.looks.fetch_add(1, Ordering::SeqCst);
+            while self.late.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let lasts_ns = self.lasts_ns.load(Ordering::SeqCst);
         Ok(Answer {
             outcome,
             data: Data::default(),
+            lasts_ns: if looks && ctx.caches { lasts_ns } else { 0 },
         })
     }
 
@@ -271,6 +298,10 @@ impl Forwarders for Local {
     fn drop_locks(&self, handle: Handle, family: LockFamily, owner: u64) {
         self.dropped.fetch_add(1, Ordering::SeqCst);
         self.locks.drop_owner(handle, family, owner);
+    }
+
+    fn caches_by(&self, cache: Arc<dyn Invalidates>) -> bool {
+        self.cache.set(cache).is_ok()
     }
 
     fn forget(&self, _handle: Handle) {}

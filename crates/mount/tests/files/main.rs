@@ -1,5 +1,6 @@
 //! The file system on a real mount, over a local directory in the place of the forwarders.
 
+mod caching;
 mod callers;
 mod data;
 mod local;

@@ -160,6 +160,7 @@ impl Local {
                 pieces: pieces.into_iter().map(Into::into).collect(),
                 len,
             },
+            lasts_ns: 0,
         })
     }
 
