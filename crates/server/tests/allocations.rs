@@ -4,7 +4,7 @@
 //! `TIDEGATE_WRITE_ALLOCATIONS=1 cargo test -p tidegate-server --test allocations` writes it anew.
 
 mod support;
-#[path = "../../client/examples/forwarded/world.rs"]
+#[path = "../examples/forwarded/world.rs"]
 mod world;
 
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
