@@ -335,7 +335,7 @@ impl Core {
                 Wake::Request(id) => self.resume(id),
                 Wake::Seat(seat) => self.end_pause(seat),
                 Wake::Session(forwarder) => self.ping(forwarder),
-                Wake::HostCache => self.end_passed_on(),
+                Wake::HostCache => self.end_cached(),
             }
         }
         if self.discovering.1.is_some_and(|at| at <= self.now) {

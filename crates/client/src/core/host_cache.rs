@@ -12,28 +12,31 @@ use super::requests::{Id, Place};
 use super::types::Output;
 use super::{Core, MS, Wake};
 use crate::wire::Handle;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 
 /// What ends so soon after something that has ended is cleared with it, ns.
 const TOGETHER: u64 = 20 * MS;
 
-/// See the head of the file.
+/// See the head of the file. Its collections are those that the core has anyway: each further kind
+/// would make every program larger that loads the client.
 #[derive(Default)]
 pub(super) struct HostCache {
     /// The files whose attributes the host may have, and until when, ns.
     files: BTreeMap<Handle, u64>,
-    ends: BTreeSet<(u64, Handle)>,
+    /// When to look after each of them, the first one first.
+    ends: VecDeque<(u64, Handle)>,
     /// What the host is to clear its cache of.
-    clearing: BTreeMap<u64, Clearing>,
+    clearing: Vec<Clearing>,
     number_next: u64,
     /// When the core looks for what has ended; None: never.
     look_at: Option<u64>,
     /// Forwarders to connect to when the host caches nothing.
-    wanted: BTreeSet<usize>,
+    wanted: Vec<usize>,
 }
 
 struct Clearing {
-    files: BTreeSet<Handle>,
+    number: u64,
+    files: Vec<Handle>,
     after: After,
 }
 
@@ -54,19 +57,32 @@ pub(super) enum After {
 
 impl HostCache {
     fn insert(&mut self, file: Handle, until: u64) {
-        let old = self.files.insert(file, until);
-        if let Some(old) = old {
-            self.ends.remove(&(old, file));
+        if let Some(known) = self.files.get_mut(&file) {
+            *known = until.max(*known);
+            return;
         }
-        let until = until.max(old.unwrap_or(0));
         self.files.insert(file, until);
-        self.ends.insert((until, file));
+        self.look_after(file, until);
     }
 
-    fn remove(&mut self, file: Handle) {
-        if let Some(until) = self.files.remove(&file) {
-            self.ends.remove(&(until, file));
+    fn look_after(&mut self, file: Handle, until: u64) {
+        let at = self.ends.partition_point(|(end, _)| *end <= until);
+        self.ends.insert(at, (until, file));
+    }
+
+    /// Takes out the files that have ended by this time. What was cleared before needs no look.
+    fn ended(&mut self, until: u64) -> Vec<Handle> {
+        let mut ended = Vec::new();
+        while self.ends.front().is_some_and(|(end, _)| *end <= until)
+            && let Some((_, file)) = self.ends.pop_front()
+        {
+            match self.files.get(&file) {
+                Some(later) if *later > until => self.look_after(file, *later),
+                Some(_) => ended.push(file),
+                None => {}
+            }
         }
+        ended
     }
 
     /// Whether the host has nothing.
@@ -76,20 +92,13 @@ impl HostCache {
 
     /// Whether the host may have a file's attributes. It may still have those that it is to clear.
     fn has(&self, file: Handle) -> bool {
-        let mut clearing = self.clearing.values();
+        let mut clearing = self.clearing.iter();
         self.files.contains_key(&file) || clearing.any(|it| it.files.contains(&file))
-    }
-
-    /// All files whose attributes the host may have.
-    fn all(&self) -> Vec<Handle> {
-        let clearing = self.clearing.values().flat_map(|it| &it.files);
-        let all: BTreeSet<Handle> = self.files.keys().chain(clearing).copied().collect();
-        all.into_iter().collect()
     }
 
     /// Whether nobody may connect yet: a forwarder takes back what it has lent when it is greeted.
     fn holds_connections(&self) -> bool {
-        let mut clearing = self.clearing.values();
+        let mut clearing = self.clearing.iter();
         clearing.any(|it| matches!(it.after, After::Connect))
     }
 }
@@ -108,43 +117,50 @@ impl Core {
     /// Asks the host to clear its cache of these files. False if it has nothing of them.
     pub(super) fn invalidate(&mut self, files: &[Handle], after: After) -> bool {
         let files = files.iter().copied();
-        let files: BTreeSet<Handle> = files.filter(|it| self.host_cache.has(*it)).collect();
+        let mut files: Vec<Handle> = files.filter(|it| self.host_cache.has(*it)).collect();
+        files.dedup();
         if files.is_empty() {
             return false;
         }
-        files.iter().for_each(|it| self.host_cache.remove(*it));
-        let number = self.host_cache.number_next;
-        self.host_cache.number_next += 1;
-        self.outputs.push_back(Output::Invalidate {
+        let cache = &mut self.host_cache;
+        for file in &files {
+            cache.files.remove(file);
+        }
+        let number = cache.number_next;
+        cache.number_next += 1;
+        cache.clearing.push(Clearing {
             number,
-            files: files.iter().copied().collect(),
+            files: files.clone(),
+            after,
         });
-        let clearing = Clearing { files, after };
-        self.host_cache.clearing.insert(number, clearing);
+        self.outputs.push_back(Output::Invalidate { number, files });
         true
     }
 
     /// Asks the host to clear its cache of everything.
     pub(super) fn invalidate_all(&mut self, after: After) -> bool {
-        let all = self.host_cache.all();
+        let cache = &self.host_cache;
+        let mut all: Vec<Handle> = cache.files.keys().copied().collect();
+        cache.clearing.iter().for_each(|it| all.extend(&it.files));
         self.invalidate(&all, after)
     }
 
     /// Whether a connection to the forwarder has to wait; then it is made later.
     pub(super) fn connects_later(&mut self, forwarder: usize) -> bool {
         let later = self.host_cache.holds_connections();
-        if later {
-            self.host_cache.wanted.insert(forwarder);
+        if later && !self.host_cache.wanted.contains(&forwarder) {
+            self.host_cache.wanted.push(forwarder);
         }
         later
     }
 
     /// The host has cleared its cache of something.
     pub(super) fn invalidated(&mut self, number: u64) {
-        let Some(cleared) = self.host_cache.clearing.remove(&number) else {
+        let mut clearing = self.host_cache.clearing.iter();
+        let Some(at) = clearing.position(|it| it.number == number) else {
             return;
         };
-        match cleared.after {
+        match self.host_cache.clearing.remove(at).after {
             After::Nothing => {}
             After::GiveBack {
                 forwarder,
@@ -174,13 +190,10 @@ impl Core {
     }
 
     /// Asks the host to clear its cache of what has ended.
-    pub(super) fn end_passed_on(&mut self) {
-        let until = self.now + TOGETHER;
-        let ended = self.host_cache.ends.iter();
-        let ended = ended.take_while(|(end, _)| *end <= until);
-        let ended: Vec<Handle> = ended.map(|(_, file)| *file).collect();
+    pub(super) fn end_cached(&mut self) {
+        let ended = self.host_cache.ended(self.now + TOGETHER);
         self.invalidate(&ended, After::Nothing);
-        let next = self.host_cache.ends.first().map(|(end, _)| *end);
+        let next = self.host_cache.ends.front().map(|(end, _)| *end);
         self.host_cache.look_at = next;
         if let Some(at) = next {
             self.wakes.insert((at, Wake::HostCache));

@@ -37,7 +37,7 @@ pub(super) struct Loans {
     /// The callers of late.
     callers: VecDeque<Arc<Caller>>,
     /// How many requests that change it are under way, of each file.
-    changing: BTreeMap<Handle, u32>,
+    changing: BTreeMap<Handle, u64>,
 }
 
 /// A file, and what of it an answer is about.

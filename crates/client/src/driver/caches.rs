@@ -3,8 +3,8 @@
 //! that can wait for a reply.
 
 use crate::wire::Handle;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A cache of attributes, such as that of the kernel of a mount's node.
 pub trait Invalidates: Send + Sync {
@@ -21,15 +21,24 @@ pub(super) struct Invalid {
     pub(super) files: Vec<Handle>,
 }
 
-/// The cache, if there is one, and the thread that clears it.
+/// The cache, if there is one, and what the thread shall clear it of.
 #[derive(Default)]
 pub(super) struct Caches {
-    started: OnceLock<Started>,
+    cache: OnceLock<Arc<dyn Invalidates>>,
+    queue: Arc<Queue>,
 }
 
-struct Started {
-    cache: Arc<dyn Invalidates>,
-    queue: Sender<Invalid>,
+#[derive(Default)]
+struct Queue {
+    tasks: Mutex<Tasks>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Tasks {
+    invalid: Vec<Invalid>,
+    /// The client is gone.
+    ended: bool,
 }
 
 impl Caches {
@@ -40,11 +49,10 @@ impl Caches {
         cache: Arc<dyn Invalidates>,
         cleared: impl Fn(u64) + Send + 'static,
     ) -> std::io::Result<()> {
-        let (queue, tasks) = channel();
-        let own = Arc::clone(&cache);
+        let (queue, own) = (Arc::clone(&self.queue), Arc::clone(&cache));
         let thread = std::thread::Builder::new().name("tidegate-cache".into());
-        thread.spawn(move || clear_until_end(&*own, &tasks, &cleared))?;
-        if self.started.set(Started { cache, queue }).is_err() {
+        thread.spawn(move || queue.clear_until_end(&*own, &cleared))?;
+        if self.cache.set(cache).is_err() {
             tracing::warn!("a client has one cache; the second one is not used");
         }
         Ok(())
@@ -52,26 +60,48 @@ impl Caches {
 
     /// Lets the thread clear the cache.
     pub(super) fn clear_later(&self, invalid: Vec<Invalid>) {
-        let Some(started) = self.started.get().filter(|_| !invalid.is_empty()) else {
-            return;
-        };
-        for invalid in invalid {
-            // The thread ends with the client only.
-            _ = started.queue.send(invalid);
+        if !invalid.is_empty() {
+            self.queue.tasks().invalid.extend(invalid);
+            self.queue.changed.notify_one();
         }
     }
 
     /// Clears the cache now.
     pub(super) fn clear(&self, invalid: &Invalid) {
-        if let Some(started) = self.started.get() {
-            started.cache.invalidate(&invalid.files);
+        if let Some(cache) = self.cache.get() {
+            cache.invalidate(&invalid.files);
         }
     }
 }
 
-fn clear_until_end(cache: &dyn Invalidates, tasks: &Receiver<Invalid>, cleared: &dyn Fn(u64)) {
-    while let Ok(invalid) = tasks.recv() {
-        cache.invalidate(&invalid.files);
-        cleared(invalid.number);
+impl Drop for Caches {
+    fn drop(&mut self) {
+        self.queue.tasks().ended = true;
+        self.queue.changed.notify_all();
+    }
+}
+
+impl Queue {
+    fn tasks(&self) -> MutexGuard<'_, Tasks> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clear_until_end(&self, cache: &dyn Invalidates, cleared: &dyn Fn(u64)) {
+        loop {
+            let mut tasks = self.tasks();
+            while tasks.invalid.is_empty() {
+                if tasks.ended {
+                    return;
+                }
+                let woken = self.changed.wait(tasks);
+                tasks = woken.unwrap_or_else(PoisonError::into_inner);
+            }
+            let invalid = mem::take(&mut tasks.invalid);
+            drop(tasks);
+            for invalid in invalid {
+                cache.invalidate(&invalid.files);
+                cleared(invalid.number);
+            }
+        }
     }
 }
