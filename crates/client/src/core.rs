@@ -78,6 +78,14 @@ const SILENCE_MAX: u64 = 250 * MS;
 /// Longest time that a goodbye may take, ns.
 const BYE_MAX: u64 = 1000 * MS;
 
+/// A set of these items, one after the other. `collect` sorts them first, which is code of several
+/// kB for each type, in every program that loads the client.
+fn set_of<T: Ord>(items: impl Iterator<Item = T>) -> BTreeSet<T> {
+    let mut set = BTreeSet::new();
+    set.extend(items);
+    set
+}
+
 /// One client of a set of forwarders.
 pub struct Core {
     options: CoreOptions,
@@ -129,6 +137,8 @@ pub struct Core {
     names: Names,
     loans: Loans,
     host_cache: HostCache,
+    /// The latest hello. What was asked for before it is lent no more.
+    greeted_last: Id,
     ahead: LookAhead,
     unstable: Unstable,
     untold: Untold,
@@ -211,6 +221,7 @@ impl Core {
             names: Names::new(options.names_max),
             loans: Loans::default(),
             host_cache: HostCache::default(),
+            greeted_last: 0,
             ahead: LookAhead::default(),
             unstable: Unstable::default(),
             untold: Untold::default(),
@@ -356,7 +367,7 @@ impl Core {
             return;
         }
         let requests = self.requests.values();
-        let doubted: BTreeSet<CallId> = requests.filter_map(|it| it.doubted()).collect();
+        let doubted = set_of(requests.filter_map(|it| it.doubted()));
         let calls: Vec<CallId> = self.calls.keys().copied().collect();
         for id in calls
             .into_iter()

@@ -333,7 +333,7 @@ impl Host {
             forwarder,
             operation,
             collective: ctx.collective,
-            caches: ctx.caches,
+            caches: ctx.caches && self.shared.has_cache(),
             open: ctx.open,
             range: ctx.range,
         };

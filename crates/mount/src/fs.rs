@@ -34,11 +34,16 @@ use locks::Locks;
 use nodes::Nodes;
 use opens::{OpenFile, Opens};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidegate_client::wire::{Attr, Handle};
 
 /// How long the kernel may cache names, and attributes that are not lent.
 const NEVER: Duration = Duration::ZERO;
+
+/// How much is left of the time.
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
 
 /// The forwarders' files as the kernel sees them.
 pub(crate) struct RemoteFiles {
@@ -141,10 +146,10 @@ impl RemoteFiles {
         &self,
         reply: Reply,
         asked: &Asked,
-        found: Result<(Attr, Duration), Errno>,
+        found: Result<(Attr, Instant), Errno>,
         clears: u64,
     ) {
-        let (attr, lasts) = match found {
+        let (attr, until) = match found {
             Ok(found) => found,
             Err(errno) => return reply.error(errno),
         };
@@ -154,7 +159,7 @@ impl RemoteFiles {
             node,
             generation: 0,
             entry_valid: NEVER,
-            attributes_valid: if current { lasts } else { NEVER },
+            attributes_valid: if current { left(until) } else { NEVER },
             attributes: convert::attributes(&attr),
         };
         if !reply.entry(&entry) {

@@ -219,7 +219,7 @@ impl World {
                 self.asked.insert((forwarder, request.id), request);
             }
             Output::Done { id, result } => self.done(id, result),
-            Output::Invalidate { number, files } => {
+            Output::Invalidate { number, files, .. } => {
                 assert!(!files.is_empty(), "nothing to clear");
                 self.invalid.push(number);
             }

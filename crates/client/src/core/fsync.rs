@@ -15,7 +15,7 @@ use super::requests::{Id, Pending, Place, Purpose, Target};
 use super::split::Part;
 use super::types::{Call, CallId};
 use super::unstable::Dirt;
-use super::{Core, MS};
+use super::{Core, MS, set_of};
 use crate::core::Errno;
 use crate::payload::Payload;
 use crate::wire::{Handle, Op, Outcome};
@@ -118,7 +118,7 @@ impl Core {
             let session = &self.sessions[*it];
             session.identity == Some(dirt.identity) && session.is_open()
         });
-        let here: BTreeSet<usize> = here.collect();
+        let here = set_of(here);
         match here.is_empty() {
             true => vec![None],
             false => here.into_iter().map(Some).collect(),

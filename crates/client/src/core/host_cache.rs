@@ -5,8 +5,8 @@
 //! says for how long it may keep them. Where the core throws its own away it asks the host to
 //! clear the cache of them too ([`Output::Invalidate`]), and waits for its word
 //! ([`Input::Invalidated`](super::Input)) before others count on that: before it gives a file back
-//! to a forwarder, changes it, or connects anew. It also asks when their time is over, because the
-//! cache may have taken in an answer late.
+//! to a forwarder, changes it, or greets a forwarder. It also asks when their time is over, because
+//! the cache may have taken in an answer late.
 
 use super::requests::{Id, Place};
 use super::types::Output;
@@ -30,8 +30,6 @@ pub(super) struct HostCache {
     number_next: u64,
     /// When the core looks for what has ended; None: never.
     look_at: Option<u64>,
-    /// Forwarders to connect to when the host caches nothing.
-    wanted: Vec<usize>,
 }
 
 struct Clearing {
@@ -51,8 +49,8 @@ pub(super) enum After {
     },
     /// Send this request.
     Change(Id),
-    /// Connect to forwarders again.
-    Connect,
+    /// Greet the forwarders that wait for it.
+    Greet,
 }
 
 impl HostCache {
@@ -96,10 +94,10 @@ impl HostCache {
         self.files.contains_key(&file) || clearing.any(|it| it.files.contains(&file))
     }
 
-    /// Whether nobody may connect yet: a forwarder takes back what it has lent when it is greeted.
-    fn holds_connections(&self) -> bool {
+    /// Whether nobody may be greeted yet.
+    pub(super) fn holds_greetings(&self) -> bool {
         let mut clearing = self.clearing.iter();
-        clearing.any(|it| matches!(it.after, After::Connect))
+        clearing.any(|it| matches!(it.after, After::Greet))
     }
 }
 
@@ -122,6 +120,7 @@ impl Core {
         if files.is_empty() {
             return false;
         }
+        let is_waited_for = matches!(after, After::Change(_));
         let cache = &mut self.host_cache;
         for file in &files {
             cache.files.remove(file);
@@ -133,7 +132,11 @@ impl Core {
             files: files.clone(),
             after,
         });
-        self.outputs.push_back(Output::Invalidate { number, files });
+        self.outputs.push_back(Output::Invalidate {
+            number,
+            files,
+            is_waited_for,
+        });
         true
     }
 
@@ -143,15 +146,6 @@ impl Core {
         let mut all: Vec<Handle> = cache.files.keys().copied().collect();
         cache.clearing.iter().for_each(|it| all.extend(&it.files));
         self.invalidate(&all, after)
-    }
-
-    /// Whether a connection to the forwarder has to wait; then it is made later.
-    pub(super) fn connects_later(&mut self, forwarder: usize) -> bool {
-        let later = self.host_cache.holds_connections();
-        if later && !self.host_cache.wanted.contains(&forwarder) {
-            self.host_cache.wanted.push(forwarder);
-        }
-        later
     }
 
     /// The host has cleared its cache of something.
@@ -181,10 +175,10 @@ impl Core {
                     self.route(id);
                 }
             }
-            After::Connect if self.host_cache.holds_connections() => {}
-            After::Connect => {
-                let wanted = std::mem::take(&mut self.host_cache.wanted);
-                wanted.into_iter().for_each(|it| self.connect(it));
+            After::Greet if self.host_cache.holds_greetings() => {}
+            After::Greet => {
+                let sessions = 0..self.sessions.len();
+                sessions.for_each(|forwarder| self.greet_if_due(forwarder));
             }
         }
     }

@@ -343,10 +343,30 @@ impl Core {
 
     /// Whether a change takes a name from a file that the client does not know by it.
     fn changes_unknown(&self, op: &Op) -> bool {
-        let takes = matches!(op, Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. });
-        let [first, _] = changed_names(op);
-        let known = |(parent, name)| self.files_called(parent, name).next().is_some();
-        takes && !first.is_some_and(known)
+        let [first, second] = changed_names(op);
+        let taken = match op {
+            Op::Unlink { .. } | Op::Rmdir { .. } => [first, None],
+            Op::Rename { mode, .. } if *mode == RenameMode::NoReplace => [first, None],
+            Op::Rename { .. } => [first, second],
+            _ => [None, None],
+        };
+        let unknown = |(parent, name): (Handle, &[u8])| {
+            let absent = (parent, Part::Name(name.into()));
+            let absent = self.loans.get(absent, self.now, None).is_some();
+            !absent && self.files_called(parent, name).next().is_none()
+        };
+        taken.into_iter().flatten().any(unknown)
+    }
+
+    /// Whether the client is lent a name of the file, by which an own change finds what is cached
+    /// of it. The root has none.
+    fn is_called(&self, file: Handle, caller: Option<&Caller>) -> bool {
+        let leads = |(parent, name): (Handle, &[u8])| {
+            let place = (parent, Part::Name(name.into()));
+            self.loans.get(place, self.now, caller) == Some(&Value::LeadsTo(Some(file)))
+        };
+        self.root.is_some_and(|root| root.handle == file)
+            || self.names.name_of(file).is_some_and(leads)
     }
 
     /// For how long a caller may cache the attributes in an answer, ns.
@@ -359,6 +379,9 @@ impl Core {
         let (Op::Lookup { .. } | Op::Getattr { .. }, Outcome::Attr(attr)) = (op, outcome) else {
             return 0;
         };
+        if matches!(op, Op::Getattr { .. }) && !self.is_called(attr.handle, caller) {
+            return 0;
+        }
         let until = self.loans.lasts(attr, self.now, caller);
         if until > self.now {
             self.cached(attr.handle, until);
@@ -411,12 +434,14 @@ impl Core {
         let doubted = match (&pending.op, result) {
             (_, Ok((Outcome::Attr(attr), _))) => {
                 self.loans.drop_file(attr.handle);
+                self.invalidate(&[attr.handle], After::Nothing);
                 false
             }
             (op, Ok((Outcome::Removed(victim), _))) => {
-                victim
-                    .iter()
-                    .for_each(|victim| self.loans.drop_file(*victim));
+                if let Some(victim) = victim {
+                    self.loans.drop_file(*victim);
+                    self.invalidate(&[*victim], After::Nothing);
+                }
                 match op {
                     Op::Rename { mode, .. } => first || second && *mode == RenameMode::Exchange,
                     _ => first && victim.is_none(),
@@ -448,7 +473,9 @@ impl Core {
             _ => {}
         }
         let period = self.sessions[forwarder].loan_ns();
-        let Some(pending) = self.requests.get(&pending).filter(|_| period > 0) else {
+        // Of what was asked for before a hello a successor may know nothing.
+        let counts = pending > self.greeted_last && !self.greets_soon();
+        let Some(pending) = self.requests.get(&pending).filter(|_| counts && period > 0) else {
             return;
         };
         let terms = Terms {

@@ -110,6 +110,12 @@ impl Names {
         node.names.last().map(|(parent, _)| *parent)
     }
 
+    /// Directory and name under which the client last saw a file.
+    pub(super) fn name_of(&self, handle: Handle) -> Option<(Handle, &[u8])> {
+        let node = self.nodes.get(&handle)?;
+        node.names.last().map(|(parent, name)| (*parent, &**name))
+    }
+
     /// Records that the name is gone. A file's last name stays recorded as the place where the file
     /// was.
     pub(super) fn removed(&mut self, parent: Handle, name: &[u8]) {

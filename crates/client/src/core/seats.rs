@@ -3,7 +3,7 @@
 
 use super::recovery::Recovery;
 use super::requests::{Id, Pending, Place, Purpose, Target};
-use super::{BACKOFF_MAX, BACKOFF_MIN, Core, Wake};
+use super::{BACKOFF_MAX, BACKOFF_MIN, Core, Wake, set_of};
 use crate::wire::ReplySlot;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -121,7 +121,7 @@ impl Core {
     /// Handles that a forwarder does not serve the seat, or no longer. Its requests of the seat go
     /// to the next forwarder, together with the one that it has just refused.
     pub(super) fn leave(&mut self, seat: u16, forwarder: usize, refused: Option<Id>) {
-        let mut again: BTreeSet<Id> = refused.into_iter().collect();
+        let mut again = set_of(refused.into_iter());
         for id in &again {
             self.put(*id, Place::Nowhere);
         }

@@ -6,7 +6,7 @@ use super::requests::{Id, Ids, Pending, Place, Purpose, Target};
 use super::seats::Seat;
 use super::types::{Output, Whose};
 use super::unstable::Identity;
-use super::{BACKOFF_MAX, Core, MS, SILENCE_MAX, Wake};
+use super::{BACKOFF_MAX, Core, MS, SILENCE_MAX, Wake, set_of};
 use crate::core::Errno;
 use crate::wire::frame::VERSION;
 use crate::wire::{Hello, HelloReply, Layout, Op, Outcome, Pipelining, Reply, Request, Status};
@@ -25,6 +25,8 @@ enum Stage {
     #[default]
     Down,
     Connecting,
+    /// The hello waits.
+    Connected,
     /// The hello is on its way.
     Greeting {
         hello: Id,
@@ -106,12 +108,8 @@ impl Session {
 impl Core {
     /// Opens a connection to the forwarder, if there is none.
     pub(super) fn connect(&mut self, forwarder: usize) {
-        let session = &self.sessions[forwarder];
+        let session = &mut self.sessions[forwarder];
         if session.stage == Stage::Down && self.ending.is_none() {
-            if self.connects_later(forwarder) {
-                return;
-            }
-            let session = &mut self.sessions[forwarder];
             session.stage = Stage::Connecting;
             self.outputs.push_back(Output::Connect { forwarder });
         }
@@ -119,7 +117,7 @@ impl Core {
 
     pub(super) fn disconnect(&mut self, forwarder: usize) {
         self.loans.clear();
-        self.invalidate_all(After::Connect);
+        self.invalidate_all(After::Nothing);
         self.ahead.clear();
         let session = &mut self.sessions[forwarder];
         if session.stage != Stage::Down {
@@ -156,12 +154,34 @@ impl Core {
         }
     }
 
-    /// Sends a hello on a new connection.
+    /// Sends a hello on a new connection, as soon as nobody has anything of what was lent. The
+    /// forwarder counts on that, and it may be the successor of the one that has lent it.
     pub(super) fn connected(&mut self, forwarder: usize) {
         if self.sessions[forwarder].stage != Stage::Connecting || self.ending.is_some() {
             return;
         }
+        self.loans.clear();
+        self.ahead.clear();
+        self.invalidate_all(After::Greet);
+        self.sessions[forwarder].stage = Stage::Connected;
+        if !self.host_cache.holds_greetings() {
+            self.greet_if_due(forwarder);
+        }
+    }
+
+    /// Whether a hello waits. Until it is sent nothing new is lent.
+    pub(super) fn greets_soon(&self) -> bool {
+        let mut sessions = self.sessions.iter();
+        sessions.any(|session| session.stage == Stage::Connected)
+    }
+
+    /// Sends the hello if it waits.
+    pub(super) fn greet_if_due(&mut self, forwarder: usize) {
+        if self.sessions[forwarder].stage != Stage::Connected || self.ending.is_some() {
+            return;
+        }
         let id = self.next_id();
+        self.greeted_last = id;
         let session = &mut self.sessions[forwarder];
         session.incarnation += 1;
         session.introduced.clear();
@@ -428,7 +448,7 @@ impl Core {
     pub(super) fn connection_lost(&mut self, forwarder: usize) {
         self.sessions[forwarder].stage = Stage::Down;
         self.loans.clear();
-        self.invalidate_all(After::Connect);
+        self.invalidate_all(After::Nothing);
         self.ahead.clear();
         match self.options.asks && self.ending.is_none() {
             true => self.member_lost(forwarder, None),
@@ -441,7 +461,7 @@ impl Core {
     fn lost(&mut self, forwarder: usize) {
         let session = &mut self.sessions[forwarder];
         let unanswered = session.sent.iter().chain(session.queue.iter());
-        let mut again: BTreeSet<Id> = unanswered.collect();
+        let mut again = set_of(unanswered);
         session.sent.clear();
         session.queue.clear();
         session.waits.clear();

@@ -181,7 +181,7 @@ impl Rig {
                         "{id:?} is done twice"
                     );
                 }
-                Output::Invalidate { number, files } => self.invalid.push((number, files)),
+                Output::Invalidate { number, files, .. } => self.invalid.push((number, files)),
                 Output::Opened { .. } => {}
                 Output::Refused {
                     forwarder,

@@ -270,6 +270,8 @@ pub enum Output {
         number: u64,
         /// The files.
         files: Vec<crate::wire::Handle>,
+        /// Whether a call waits for it.
+        is_waited_for: bool,
     },
     /// A call has ended.
     Done {

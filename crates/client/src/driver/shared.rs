@@ -119,6 +119,8 @@ pub(crate) struct Work {
     done: Vec<(Arc<Waiter>, Result<Answer, Errno>)>,
     flush: Vec<Arc<Connection>>,
     invalid: Vec<Invalid>,
+    /// Those for which a call waits.
+    waited_for: Vec<Invalid>,
     wake: bool,
 }
 
@@ -133,6 +135,22 @@ fn boot_ns() -> u64 {
 pub(super) fn wall_ns() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH);
     wall.unwrap_or(Duration::ZERO).as_nanos() as u64
+}
+
+impl Work {
+    fn note_flush(&mut self, connection: &Arc<Connection>) {
+        let mut queued = self.flush.iter();
+        if !queued.any(|queued| Arc::ptr_eq(queued, connection)) {
+            self.flush.push(Arc::clone(connection));
+        }
+    }
+
+    fn note_invalid(&mut self, invalid: Invalid, is_waited_for: bool) {
+        match is_waited_for {
+            true => self.waited_for.push(invalid),
+            false => self.invalid.push(invalid),
+        }
+    }
 }
 
 impl State {
@@ -245,18 +263,22 @@ impl Shared {
 
     /// Does the work that the core decided on, without the lock.
     pub(crate) fn carry_out(&self, mut work: Work) {
-        let invalid = mem::take(&mut work.invalid);
-        self.caches.clear_later(invalid);
+        work.invalid.append(&mut work.waited_for);
+        self.caches.clear_later(mem::take(&mut work.invalid));
         self.finish(work);
     }
 
-    /// The same on a thread that makes a call, which may have to wait for what it clears caches of.
+    /// The same on a thread that makes a call, which clears caches itself of what the call waits
+    /// for.
     pub(crate) fn carry_out_as_caller(&self, mut work: Work) {
-        let invalid = mem::take(&mut work.invalid);
-        self.finish(work);
-        for invalid in invalid {
-            self.caches.clear(&invalid);
-            self.cleared(invalid.number);
+        let waited_for = mem::take(&mut work.waited_for);
+        self.carry_out(work);
+        for invalid in waited_for {
+            let number = invalid.number;
+            match self.caches.clear(invalid) {
+                None => self.cleared(number),
+                Some(left) => self.caches.clear_later(Vec::from([left])),
+            }
         }
     }
 
@@ -269,6 +291,11 @@ impl Shared {
         self.caches.start(cache, move |number| {
             client.upgrade().iter().for_each(|it| it.cleared(number));
         })
+    }
+
+    /// Whether there is a cache.
+    pub(super) fn has_cache(&self) -> bool {
+        self.caches.is_started()
     }
 
     /// Tells the core that a cache is cleared.
@@ -347,8 +374,12 @@ impl Shared {
         }
         self.budget.close();
         if let Ok(mut state) = self.state.lock() {
-            let work = self.handle(&mut state, input);
+            let mut work = self.handle(&mut state, input);
             drop(state);
+            // Before forwarders hear that nothing is lent any more.
+            for invalid in mem::take(&mut work.invalid) {
+                self.caches.clear(invalid);
+            }
             self.carry_out(work);
         }
         self.sessions.notify_all();
@@ -404,13 +435,7 @@ impl Shared {
                     return;
                 };
                 connection.enqueue_request(&request, payload);
-                if !work
-                    .flush
-                    .iter()
-                    .any(|queued| Arc::ptr_eq(queued, connection))
-                {
-                    work.flush.push(Arc::clone(connection));
-                }
+                work.note_flush(connection);
             }
             Output::Done { id, result } => {
                 let served = state.core.take_served(id);
@@ -421,7 +446,11 @@ impl Shared {
                     work.done.push((waiter, result));
                 }
             }
-            Output::Invalidate { number, files } => work.invalid.push(Invalid { number, files }),
+            Output::Invalidate {
+                number,
+                files,
+                is_waited_for,
+            } => work.note_invalid(Invalid { number, files }, is_waited_for),
             Output::Opened { forwarder } => {
                 tracing::debug!(forwarder, "session granted");
                 self.note_trouble(state, forwarder, false, String::new());

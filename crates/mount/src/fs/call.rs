@@ -5,9 +5,13 @@ use super::convert;
 use super::forwarders::Forwarders;
 use super::opens::OpenFile;
 use crate::fuse::{self, Errno};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidegate_client::wire::{Attr, Caller, Extent, Op, Outcome};
 use tidegate_client::{Answer, Bytes, Collective, Context};
+
+/// The kernel counts the time for which it caches something in whole ticks of its clock, of which
+/// the first and the last are not whole.
+const TICKS: Duration = Duration::from_millis(20);
 
 /// A call, which is cancelled together with the kernel's request. It ends at the latest with the
 /// client's time limit.
@@ -84,11 +88,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The attributes, and how long the kernel may cache them.
-    pub(super) fn lasting_attr(&self, op: Op) -> Result<(Attr, Duration), Errno> {
+    /// The attributes, and until when the kernel may cache them.
+    pub(super) fn lasting_attr(&self, op: Op) -> Result<(Attr, Instant), Errno> {
         let answer = self.answer(op, Bytes::new())?;
         match answer.outcome {
-            Outcome::Attr(attr) => Ok((attr, Duration::from_nanos(answer.lasts_ns))),
+            Outcome::Attr(attr) => {
+                let lasts = Duration::from_nanos(answer.lasts_ns).saturating_sub(TICKS);
+                Ok((attr, Instant::now() + lasts))
+            }
             _ => Err(Errno::IO),
         }
     }

@@ -10,16 +10,8 @@
 use super::nodes::Nodes;
 use crate::fuse::Kernel;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 use tidegate_client::Invalidates;
 use tidegate_client::wire::Handle;
-
-/// First and longest pause before a notice is repeated.
-const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
-/// For how long a notice is repeated. A program that does not run for so long, although its answer
-/// is there, may see attributes that are older than the contract allows.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 pub(super) struct KernelCache {
     pub(super) nodes: Arc<Nodes>,
@@ -27,20 +19,9 @@ pub(super) struct KernelCache {
 }
 
 impl Invalidates for KernelCache {
-    fn invalidate(&self, files: &[Handle]) {
+    fn invalidate(&self, files: &[Handle]) -> Vec<Handle> {
         let mut left = self.nodes.cleared(files);
-        left.retain(|node| !self.kernel.forget_attributes(*node));
-        let (begun, mut pause) = (Instant::now(), PAUSES.0);
-        while !left.is_empty() && begun.elapsed() < PATIENCE {
-            thread::sleep(pause);
-            pause = (pause * 2).min(PAUSES.1);
-            left.retain(|node| self.nodes.knows(*node) && !self.kernel.forget_attributes(*node));
-        }
-        if !left.is_empty() {
-            tracing::debug!(
-                nodes = left.len(),
-                "the kernel takes in no answer about them"
-            );
-        }
+        left.retain(|(_, node)| !self.kernel.forget_attributes(*node));
+        left.into_iter().map(|(file, _)| file).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Operations on names, attributes and directories.
 
 use super::directory::OpenDirectory;
-use super::{Asked, NEVER, RemoteFiles, answer, convert, done};
+use super::{Asked, NEVER, RemoteFiles, answer, convert, done, left};
 use crate::Checks;
 use crate::fuse::{Entry, Errno, Opened, Operation, ROOT, Reply, SetAttributes};
 use std::ffi::OsString;
@@ -182,8 +182,8 @@ impl RemoteFiles {
     fn answer_getattr(&self, reply: Reply, asked: &Asked) {
         let getattr = |handle| self.call(asked).lasting_attr(Op::Getattr { handle });
         match self.handle_of(asked).and_then(getattr) {
-            Ok((attr, lasts)) => {
-                reply.attributes(&convert::attributes(&attr), lasts);
+            Ok((attr, until)) => {
+                reply.attributes(&convert::attributes(&attr), left(until));
             }
             Err(errno) => reply.error(errno),
         }

@@ -108,16 +108,11 @@ impl Nodes {
 
     /// The nodes of files of which the kernel's cache is to be cleared. From now on nothing may be
     /// cached that was asked for before.
-    pub(super) fn cleared(&self, files: &[Handle]) -> Vec<u64> {
+    pub(super) fn cleared(&self, files: &[Handle]) -> Vec<(Handle, u64)> {
         let mut table = self.write();
         table.clears += 1;
-        let ids = files.iter().filter_map(|file| table.ids.get(file));
-        ids.copied().collect()
-    }
-
-    /// Whether the kernel has lookups of a node that it has not forgotten.
-    pub(super) fn knows(&self, id: u64) -> bool {
-        self.read().nodes.contains_key(&id)
+        let known = |file: &Handle| table.ids.get(file).map(|id| (*file, *id));
+        files.iter().filter_map(known).collect()
     }
 
     /// Takes lookups off a node. Returns the file if those were the last.

@@ -3,7 +3,7 @@
 use super::abi;
 use super::connection::Connection;
 use rustix::io::Errno;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Once, Weak};
 use zerocopy::IntoBytes;
 
 /// The kernel's side of a mount. Tells it nothing more once the mount is gone.
@@ -35,10 +35,12 @@ impl Kernel {
         match connection.notify(abi::notice::INVALID_INODE, notice.as_bytes()) {
             Ok(()) => true,
             Err(Errno::NOENT) => false,
+            // The mount is gone.
+            Err(Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED) => true,
             Err(errno) => {
-                // The mount is gone, or about to go.
-                tracing::debug!(node, %errno, "the kernel takes no notice");
-                true
+                static WARNED: Once = Once::new();
+                WARNED.call_once(|| tracing::warn!(node, %errno, "the kernel takes no notice"));
+                false
             }
         }
     }

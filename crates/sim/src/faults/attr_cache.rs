@@ -55,8 +55,14 @@ impl AttrCache {
 
     /// The core asks to clear it of these files.
     pub(super) fn invalidate(&mut self, now: u64, number: u64, files: Vec<Handle>) {
+        // Of answers that come later than they last, a cache that is cleared late as well would be
+        // old: docs/semantics.md names it.
+        let late = self
+            .late
+            .iter()
+            .any(|(_, attr, _)| files.contains(&attr.handle));
         let delay = match pick(number) {
-            _ if self.mutant == Some(LoanMutant::KeptInCache) => 0,
+            _ if late || self.mutant == Some(LoanMutant::KeptInCache) => 0,
             0..=9 => 10_000,
             10..=13 => 3_000_000,
             14 => 80_000_000,

@@ -253,7 +253,9 @@ impl Client {
                     result.iter().for_each(|it| self.cache.take_in(now, it));
                     self.done(now, id, result)?;
                 }
-                Output::Invalidate { number, files } => self.cache.invalidate(now, number, files),
+                Output::Invalidate { number, files, .. } => {
+                    self.cache.invalidate(now, number, files)
+                }
                 Output::Refused {
                     forwarder, errno, ..
                 } => {

@@ -3,7 +3,7 @@
 
 use super::loans::{BOTH, LOAN, getattr, lent_rig, lookup};
 use super::*;
-use crate::wire::SetAttr;
+use crate::wire::{RenameMode, SetAttr};
 
 /// A core whose caller has cached the attributes of the files 8 and 9.
 fn cached_rig() -> Rig {
@@ -134,18 +134,87 @@ fn a_caller_who_waits_no_longer_changes_nothing_later() {
 }
 
 #[test]
-fn nobody_connects_before_the_caches_are_empty() {
+fn nobody_is_greeted_before_the_caches_are_empty() {
     let mut rig = cached_rig();
     rig.connects.clear();
     rig.input(Input::ConnectionLost { forwarder: 0 });
-    let (number, files) = rig.cleared();
-    assert_eq!(files, [file(8), file(9)]);
+    assert_eq!(rig.cleared().1, [file(8), file(9)]);
     rig.call(getattr(8));
     // The pause after a full round of forwarders is over.
     rig.at(LOAN / 2);
-    assert!(rig.connects.is_empty());
-    rig.clear(number);
     assert_eq!(rig.connects, [0]);
+    rig.input(Input::Connected { forwarder: 0 });
+    assert!(rig.sent.is_empty());
+    let (number, files) = rig.cleared();
+    assert_eq!(files, [file(8), file(9)], "they are not cleared yet");
+    // The connection is lost before, and another one is not there yet.
+    rig.input(Input::ConnectionLost { forwarder: 0 });
+    rig.invalid.clear();
+    rig.at(LOAN);
+    rig.clear(number);
+    assert!(rig.sent.is_empty());
+    rig.input(Input::Connected { forwarder: 0 });
+    let (number, _) = rig.cleared();
+    rig.clear(number);
+    assert!(matches!(rig.next().request.op, Op::Hello(_)));
+}
+
+#[test]
+fn who_greets_another_forwarder_has_nothing_of_what_the_first_one_lent() {
+    let mut rig = Rig::new(2);
+    let loan_ms = 100;
+    (rig.seats, rig.caches) = (1, true);
+    rig.greet(0, Grant { loan_ms, ..GRANT }, &[]);
+    let found = || Ok(Outcome::Attr(attr(file(8))));
+    rig.asks(lookup("a"), found(), BOTH);
+    assert_eq!(rig.lasts(), LOAN);
+    // On its way while the other one is greeted.
+    rig.call(lookup("b"));
+    let late = rig.next();
+    rig.core.connect(1);
+    rig.pump();
+    rig.input(Input::Connected { forwarder: 1 });
+    assert!(rig.sent.is_empty());
+    let (number, files) = rig.cleared();
+    assert_eq!(files, [file(8)]);
+    rig.clear(number);
+    assert!(matches!(rig.next().request.op, Op::Hello(_)));
+    rig.reply_lending(&late, (1, BOTH), found(), Bytes::new());
+    assert_eq!(rig.lasts(), 0);
+    assert!(rig.needs_request(lookup("a")) && rig.needs_request(lookup("b")));
+}
+
+#[test]
+fn a_rename_onto_an_unknown_name_waits_until_the_caches_are_empty() {
+    let rename = |mode| Op::Rename {
+        parent: file(loans::DIR),
+        name: Box::from(*b"a"),
+        new_parent: file(loans::DIR),
+        new_name: Box::from(*b"new"),
+        mode,
+    };
+    let mut rig = cached_rig();
+    rig.call(rename(RenameMode::Replace));
+    assert_eq!(rig.cleared().1, [file(8), file(9)]);
+    for mode in [RenameMode::Replace, RenameMode::NoReplace] {
+        let mut rig = lent_rig();
+        rig.caches = true;
+        rig.asks(lookup("a"), Ok(Outcome::Attr(attr(file(8)))), BOTH);
+        if mode == RenameMode::Replace {
+            // The client knows that there is no such file.
+            rig.asks(lookup("new"), Err(Status::Errno(2)), BOTH);
+        }
+        rig.call(rename(mode));
+        assert_eq!(rig.cleared().1, [file(8)]);
+    }
+}
+
+#[test]
+fn attributes_of_a_file_whose_name_is_not_lent_are_not_cached() {
+    let mut rig = cached_rig();
+    rig.recall(loans::DIR);
+    rig.call(getattr(8));
+    assert_eq!(rig.lasts(), 0);
 }
 
 #[test]
@@ -156,7 +225,11 @@ fn caches_are_cleared_of_what_has_ended() {
     rig.caches = true;
     let handle = file(30);
     let found = Ok(Outcome::Attr(attr(handle)));
-    rig.asks(getattr(30), found, BOTH);
+    let elsewhere = Op::Lookup {
+        parent: file(70),
+        name: Box::from(*b"c"),
+    };
+    rig.asks(elsewhere, found, BOTH);
     assert_eq!(rig.lasts(), LOAN);
     rig.at(LOAN - 1);
     assert!(rig.invalid.is_empty());
