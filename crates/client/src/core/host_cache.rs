@@ -21,8 +21,8 @@ const TOGETHER: u64 = 20 * MS;
 /// would make every program larger that loads the client.
 #[derive(Default)]
 pub(super) struct HostCache {
-    /// The files whose attributes the host may have, and until when, ns.
-    files: BTreeMap<Handle, u64>,
+    /// The files whose attributes the host may have.
+    files: BTreeMap<Handle, Cached>,
     /// When to look after each of them, the first one first.
     ends: VecDeque<(u64, Handle)>,
     /// What the host is to clear its cache of.
@@ -30,6 +30,13 @@ pub(super) struct HostCache {
     number_next: u64,
     /// When the core looks for what has ended; None: never.
     look_at: Option<u64>,
+}
+
+struct Cached {
+    /// Until when, ns.
+    until: u64,
+    /// The time of its entry in `ends`; others are of what was cleared before.
+    queued: u64,
 }
 
 struct Clearing {
@@ -56,10 +63,11 @@ pub(super) enum After {
 impl HostCache {
     fn insert(&mut self, file: Handle, until: u64) {
         if let Some(known) = self.files.get_mut(&file) {
-            *known = until.max(*known);
+            known.until = until.max(known.until);
             return;
         }
-        self.files.insert(file, until);
+        let queued = until;
+        self.files.insert(file, Cached { until, queued });
         self.look_after(file, until);
     }
 
@@ -68,19 +76,31 @@ impl HostCache {
         self.ends.insert(at, (until, file));
     }
 
-    /// Takes out the files that have ended by this time. What was cleared before needs no look.
+    /// The files that have ended by this time.
     fn ended(&mut self, until: u64) -> Vec<Handle> {
         let mut ended = Vec::new();
         while self.ends.front().is_some_and(|(end, _)| *end <= until)
-            && let Some((_, file)) = self.ends.pop_front()
+            && let Some((end, file)) = self.ends.pop_front()
         {
-            match self.files.get(&file) {
-                Some(later) if *later > until => self.look_after(file, *later),
-                Some(_) => ended.push(file),
-                None => {}
+            let cached = self.files.get_mut(&file);
+            let Some(cached) = cached.filter(|cached| cached.queued == end) else {
+                continue;
+            };
+            if cached.until <= until {
+                ended.push(file);
+                continue;
             }
+            cached.queued = cached.until;
+            let later = cached.until;
+            self.look_after(file, later);
         }
         ended
+    }
+
+    /// How many times there are at which the core looks for what has ended.
+    #[cfg(test)]
+    pub(super) fn looks(&self) -> usize {
+        self.ends.len()
     }
 
     /// Whether the host has nothing.

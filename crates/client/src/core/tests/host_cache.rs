@@ -239,3 +239,27 @@ fn caches_are_cleared_of_what_has_ended() {
     assert_eq!(rig.cleared().1, [handle]);
     assert_eq!(rig.core.wake_at().filter(|at| *at < 2 * LOAN), None);
 }
+
+#[test]
+fn what_is_cleared_and_cached_again_and_again_leaves_nothing_behind() {
+    let mut rig = lent_rig();
+    rig.caches = true;
+    let found = || Ok(Outcome::Attr(attr(file(8))));
+    for round in 1..1000 {
+        rig.at(round * MS);
+        rig.recall(8);
+        while !rig.invalid.is_empty() {
+            let (number, _) = rig.invalid.remove(0);
+            rig.clear(number);
+        }
+        while !rig.sent.is_empty() {
+            let back = rig.next();
+            rig.reply(&back, 0, Ok(Outcome::Done));
+        }
+        rig.asks(lookup("a"), found(), BOTH);
+        assert_eq!(rig.lasts(), LOAN);
+    }
+    // One for each round of the last loan's time.
+    let looks = rig.core.host_cache.looks();
+    assert!(looks <= 102, "{looks}");
+}
