@@ -137,7 +137,8 @@ pub struct Core {
     names: Names,
     loans: Loans,
     host_cache: HostCache,
-    /// The latest hello. What was asked for before it is lent no more.
+    /// The latest request before the latest answer to a hello. What was asked for by then is lent
+    /// no more.
     greeted_last: Id,
     ahead: LookAhead,
     unstable: Unstable,

@@ -99,10 +99,8 @@ impl RemoteFiles {
         !(self.files.is_empty() && self.directories.is_empty())
     }
 
-    /// Closes what the kernel has not closed, and forgets what it has not forgotten, because the
-    /// mount is gone.
+    /// Closes what the kernel has not closed, because the mount is gone.
     pub(crate) fn close_all(&self) {
-        self.nodes.clear();
         self.files.clear();
         self.directories.clear();
     }

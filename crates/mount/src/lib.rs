@@ -132,7 +132,8 @@ pub fn mount_over(
         ..MountSettings::new(path)
     };
     let session = Session::mount(&settings)?;
-    let kernel = Some(session.kernel());
+    // The kernel knows the root: where it takes no such notice it must not cache anything.
+    let kernel = Some(session.kernel()).filter(|kernel| kernel.forget_attributes(fuse::ROOT));
     let files = RemoteFiles::new(forwarders, pass_callers, checks, application, kernel);
     let files = Arc::new(files);
     let direct_mmap = session.direct_mmap();

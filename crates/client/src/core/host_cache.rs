@@ -27,7 +27,11 @@ pub(super) struct HostCache {
     ends: VecDeque<(u64, Handle)>,
     /// What the host is to clear its cache of.
     clearing: Vec<Clearing>,
+    /// How many of these each file is in.
+    in_clearing: BTreeMap<Handle, u64>,
     number_next: u64,
+    /// Until when the host may have something of files whose names the client has forgotten, ns.
+    pub(super) doubt_until: u64,
     /// When the core looks for what has ended; None: never.
     look_at: Option<u64>,
 }
@@ -110,8 +114,37 @@ impl HostCache {
 
     /// Whether the host may have a file's attributes. It may still have those that it is to clear.
     fn has(&self, file: Handle) -> bool {
-        let mut clearing = self.clearing.iter();
-        self.files.contains_key(&file) || clearing.any(|it| it.files.contains(&file))
+        self.files.contains_key(&file) || self.in_clearing.contains_key(&file)
+    }
+
+    /// Notes that the host is to clear its cache of these files; returns the number of that.
+    fn begin(&mut self, files: Vec<Handle>, after: After) -> u64 {
+        for file in &files {
+            self.files.remove(file);
+            *self.in_clearing.entry(*file).or_default() += 1;
+        }
+        let number = self.number_next;
+        self.number_next += 1;
+        self.clearing.push(Clearing {
+            number,
+            files,
+            after,
+        });
+        number
+    }
+
+    /// The host has done it. Returns what to do now.
+    fn end(&mut self, number: u64) -> Option<After> {
+        let at = self.clearing.iter().position(|it| it.number == number)?;
+        let cleared = self.clearing.remove(at);
+        for file in &cleared.files {
+            let count = self.in_clearing.get_mut(file)?;
+            *count -= 1;
+            if *count == 0 {
+                self.in_clearing.remove(file);
+            }
+        }
+        Some(cleared.after)
     }
 
     /// Whether nobody may be greeted yet.
@@ -141,17 +174,7 @@ impl Core {
             return false;
         }
         let is_waited_for = matches!(after, After::Change(_));
-        let cache = &mut self.host_cache;
-        for file in &files {
-            cache.files.remove(file);
-        }
-        let number = cache.number_next;
-        cache.number_next += 1;
-        cache.clearing.push(Clearing {
-            number,
-            files: files.clone(),
-            after,
-        });
+        let number = self.host_cache.begin(files.clone(), after);
         self.outputs.push_back(Output::Invalidate {
             number,
             files,
@@ -164,17 +187,17 @@ impl Core {
     pub(super) fn invalidate_all(&mut self, after: After) -> bool {
         let cache = &self.host_cache;
         let mut all: Vec<Handle> = cache.files.keys().copied().collect();
-        cache.clearing.iter().for_each(|it| all.extend(&it.files));
+        let clearing = cache.in_clearing.keys();
+        all.extend(clearing.filter(|it| !cache.files.contains_key(it)));
         self.invalidate(&all, after)
     }
 
     /// The host has cleared its cache of something.
     pub(super) fn invalidated(&mut self, number: u64) {
-        let mut clearing = self.host_cache.clearing.iter();
-        let Some(at) = clearing.position(|it| it.number == number) else {
+        let Some(after) = self.host_cache.end(number) else {
             return;
         };
-        match self.host_cache.clearing.remove(at).after {
+        match after {
             After::Nothing => {}
             After::GiveBack {
                 forwarder,

@@ -8,10 +8,10 @@
 //!
 //! Each answer counts for the users who got it: another one may have fewer rights.
 
-use super::Core;
 use super::host_cache::After;
 use super::replies::Settled;
 use super::requests::{Id, Pending, Purpose, Target};
+use super::{Core, MS};
 use crate::core::Errno;
 use crate::wire::{
     Attr, Caller, Entry, FileUse, Handle, Lent, Name, Named, Op, Outcome, RenameMode,
@@ -25,6 +25,8 @@ const ANSWERS_MAX: usize = 65_536;
 const TEXT_MAX: usize = 512;
 /// Users for whom an answer counts; further ones ask the forwarder.
 const CALLERS_MAX: usize = 8;
+/// The longest time for which forwarders can be configured to lend something, ns.
+const LOAN_MAX: u64 = 10_000 * MS;
 /// Callers that are told apart without a copy of each.
 const KNOWN_MAX: usize = 64;
 
@@ -335,27 +337,24 @@ impl Core {
             return;
         }
         let after = After::Change(id);
-        pending.held_by_host = match self.changes_unknown(&pending.op) {
+        // What is cached of a file is found by its name, unless the client has had to forget names.
+        if self.names.take_evicted() {
+            self.host_cache.doubt_until = self.now + LOAN_MAX;
+        }
+        let doubt = self.now < self.host_cache.doubt_until;
+        let unknown = doubt && self.takes_unknown(&pending.op);
+        pending.held_by_host = match unknown {
             true => self.invalidate_all(after),
             false => self.invalidate(&pending.changes, after),
         };
     }
 
-    /// Whether a change takes a name from a file that the client does not know by it.
-    fn changes_unknown(&self, op: &Op) -> bool {
-        let [first, second] = changed_names(op);
-        let taken = match op {
-            Op::Unlink { .. } | Op::Rmdir { .. } => [first, None],
-            Op::Rename { mode, .. } if *mode == RenameMode::NoReplace => [first, None],
-            Op::Rename { .. } => [first, second],
-            _ => [None, None],
-        };
-        let unknown = |(parent, name): (Handle, &[u8])| {
-            let absent = (parent, Part::Name(name.into()));
-            let absent = self.loans.get(absent, self.now, None).is_some();
-            !absent && self.files_called(parent, name).next().is_none()
-        };
-        taken.into_iter().flatten().any(unknown)
+    /// Whether a change may take a name from a file that the client does not know by it.
+    fn takes_unknown(&self, op: &Op) -> bool {
+        let takes = matches!(op, Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. });
+        let unknown = |(parent, name)| self.files_called(parent, name).next().is_none();
+        let mut names = changed_names(op).into_iter().flatten();
+        takes && names.any(unknown)
     }
 
     /// Whether the client is lent a name of the file, by which an own change finds what is cached
@@ -379,6 +378,11 @@ impl Core {
         let (Op::Lookup { .. } | Op::Getattr { .. }, Outcome::Attr(attr)) = (op, outcome) else {
             return 0;
         };
+        // The kernel would throw them away, and never know the file.
+        let is_sound = matches!(attr.mode >> 12, 1 | 2 | 4 | 6 | 8 | 10 | 12);
+        if !is_sound || attr.size > i64::MAX as u64 {
+            return 0;
+        }
         if matches!(op, Op::Getattr { .. }) && !self.is_called(attr.handle, caller) {
             return 0;
         }
@@ -474,7 +478,7 @@ impl Core {
         }
         let period = self.sessions[forwarder].loan_ns();
         // Of what was asked for before a hello a successor may know nothing.
-        let counts = pending > self.greeted_last && !self.greets_soon();
+        let counts = pending > self.greeted_last && !self.greets();
         let Some(pending) = self.requests.get(&pending).filter(|_| counts && period > 0) else {
             return;
         };

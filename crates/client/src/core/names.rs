@@ -34,6 +34,7 @@ pub(super) struct Names {
     by_age: BTreeMap<u64, Handle>,
     ages: u64,
     nodes_max: usize,
+    evicted: bool,
 }
 
 /// A search for the paths of a file.
@@ -66,6 +67,7 @@ impl Names {
             by_age: BTreeMap::new(),
             ages: 0,
             nodes_max,
+            evicted: false,
         }
     }
 
@@ -114,6 +116,11 @@ impl Names {
     pub(super) fn name_of(&self, handle: Handle) -> Option<(Handle, &[u8])> {
         let node = self.nodes.get(&handle)?;
         node.names.last().map(|(parent, name)| (*parent, &**name))
+    }
+
+    /// Whether files were forgotten for want of room since this was asked last.
+    pub(super) fn take_evicted(&mut self) -> bool {
+        std::mem::take(&mut self.evicted)
     }
 
     /// Records that the name is gone. A file's last name stays recorded as the place where the file
@@ -317,6 +324,7 @@ impl Names {
                 node.age = self.ages;
                 self.by_age.insert(self.ages, handle);
             } else {
+                self.evicted = true;
                 for parent in self.drop_node(handle) {
                     self.drop_unused(parent);
                 }

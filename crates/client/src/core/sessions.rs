@@ -169,10 +169,10 @@ impl Core {
         }
     }
 
-    /// Whether a hello waits. Until it is sent nothing new is lent.
-    pub(super) fn greets_soon(&self) -> bool {
+    /// Whether a hello waits, or its answer is awaited. Meanwhile nothing new is lent.
+    pub(super) fn greets(&self) -> bool {
         let mut sessions = self.sessions.iter();
-        sessions.any(|session| session.stage == Stage::Connected)
+        sessions.any(|it| matches!(it.stage, Stage::Connected | Stage::Greeting { .. }))
     }
 
     /// Sends the hello if it waits.
@@ -181,7 +181,6 @@ impl Core {
             return;
         }
         let id = self.next_id();
-        self.greeted_last = id;
         let session = &mut self.sessions[forwarder];
         session.incarnation += 1;
         session.introduced.clear();
@@ -337,6 +336,7 @@ impl Core {
     fn epoch_of_hello(&mut self, forwarder: usize, granted: &HelloReply, middle: u64) {
         let session = &mut self.sessions[forwarder];
         session.stage = Stage::Open;
+        self.greeted_last = self.request_ids;
         session.credits = granted.credits as usize;
         session.connections = granted.connections.min(self.options.connections);
         session.pipelining = granted.pipeline.mode;

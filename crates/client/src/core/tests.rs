@@ -95,6 +95,7 @@ struct Rig {
     ended: bool,
 }
 
+const NAMES_MAX: usize = 1000;
 const WALL: u64 = 1_700_000_000_000_000_000;
 
 impl Rig {
@@ -121,7 +122,7 @@ impl Rig {
             connections: 3,
             pipeline,
             merge_blocks,
-            names_max: 1000,
+            names_max: NAMES_MAX,
         });
         let mut rig = Rig {
             core,

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use std::io::IoSlice;
 use std::mem::size_of;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_client::RawBytes;
 use zerocopy::IntoBytes;
 
@@ -16,6 +17,8 @@ const PIECES_MAX: usize = 16;
 pub(super) struct Connection {
     device: OwnedFd,
     pub(super) interrupts: Arc<Interrupts>,
+    /// Whether the mount is gone.
+    gone: AtomicBool,
 }
 
 impl Connection {
@@ -23,6 +26,7 @@ impl Connection {
         Arc::new(Self {
             device,
             interrupts: Interrupts::new(),
+            gone: AtomicBool::new(false),
         })
     }
 
@@ -30,13 +34,21 @@ impl Connection {
     pub(super) fn read(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
         loop {
             match rustix::io::read(&self.device, &mut *into) {
-                Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
+                Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => {
+                    self.gone.store(true, Ordering::Release);
+                    return Ok(None);
+                }
                 Ok(len) => return Ok(Some(len)),
                 // NOENT: the request was withdrawn between being queued and being read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
                 Err(errno) => return Err(errno),
             }
         }
+    }
+
+    /// Whether the mount is gone. The kernel then says of each node that it does not know it.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     /// Answers with `pieces`. False when the kernel does not want the answer any more.

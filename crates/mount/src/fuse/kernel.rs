@@ -34,9 +34,8 @@ impl Kernel {
         };
         match connection.notify(abi::notice::INVALID_INODE, notice.as_bytes()) {
             Ok(()) => true,
+            Err(_) if connection.is_gone() => true,
             Err(Errno::NOENT) => false,
-            // The mount is gone.
-            Err(Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED) => true,
             Err(errno) => {
                 static WARNED: Once = Once::new();
                 WARNED.call_once(|| tracing::warn!(node, %errno, "the kernel takes no notice"));

@@ -72,6 +72,17 @@ fn attributes_are_asked_for_once_until_the_cache_is_cleared_of_them() {
 }
 
 #[test]
+fn nothing_is_left_in_the_cache_when_the_mount_is_gone() {
+    let Some(mount) = mount("caching-gone") else {
+        return;
+    };
+    fs::metadata(mount.path("f")).expect("stat");
+    assert!(mount.mounted.unmount());
+    mount.mounted.wait();
+    clear(&mount);
+}
+
+#[test]
 fn an_answer_that_comes_when_the_cache_was_cleared_is_not_cached() {
     let Some(mount) = mount("caching-late") else {
         return;

@@ -3,7 +3,16 @@
 
 use super::loans::{BOTH, LOAN, getattr, lent_rig, lookup};
 use super::*;
+use crate::core::host_cache;
 use crate::wire::{RenameMode, SetAttr};
+
+/// The attributes of a regular file: those of files of no type are not cached.
+fn attr(handle: Handle) -> Attr {
+    Attr {
+        mode: 0o100_644,
+        ..super::attr(handle)
+    }
+}
 
 /// A core whose caller has cached the attributes of the files 8 and 9.
 fn cached_rig() -> Rig {
@@ -110,20 +119,6 @@ fn an_own_change_waits_until_no_cache_has_what_it_changes() {
 }
 
 #[test]
-fn a_change_of_an_unknown_name_waits_until_the_caches_are_empty() {
-    let mut rig = cached_rig();
-    rig.call(Op::Unlink {
-        parent: file(loans::DIR),
-        name: Box::from(*b"unknown"),
-    });
-    assert!(rig.sent.is_empty());
-    let (number, files) = rig.cleared();
-    assert_eq!(files, [file(8), file(9)]);
-    rig.clear(number);
-    assert!(matches!(rig.next().request.op, Op::Unlink { .. }));
-}
-
-#[test]
 fn a_caller_who_waits_no_longer_changes_nothing_later() {
     let mut rig = cached_rig();
     let id = rig.call(chmod(8));
@@ -185,27 +180,41 @@ fn who_greets_another_forwarder_has_nothing_of_what_the_first_one_lent() {
 }
 
 #[test]
-fn a_rename_onto_an_unknown_name_waits_until_the_caches_are_empty() {
-    let rename = |mode| Op::Rename {
+fn a_change_of_an_unknown_name_clears_all_only_where_names_were_forgotten() {
+    let rename = || Op::Rename {
         parent: file(loans::DIR),
         name: Box::from(*b"a"),
         new_parent: file(loans::DIR),
         new_name: Box::from(*b"new"),
-        mode,
+        mode: RenameMode::Replace,
     };
     let mut rig = cached_rig();
-    rig.call(rename(RenameMode::Replace));
+    rig.call(rename());
+    assert_eq!(rig.cleared().1, [file(8)]);
+    let mut rig = cached_rig();
+    rig.caches = false;
+    for number in 0..NAMES_MAX {
+        let handle = file(1000 + number as u64);
+        rig.call(Op::Mkdir {
+            parent: file(71),
+            name: format!("{number}").into_bytes().into(),
+            mode: 0o755,
+        });
+        let sent = rig.next();
+        rig.reply(&sent, 1, Ok(Outcome::Attr(attr(handle))));
+    }
+    assert!(rig.invalid.is_empty());
+    rig.call(rename());
     assert_eq!(rig.cleared().1, [file(8), file(9)]);
-    for mode in [RenameMode::Replace, RenameMode::NoReplace] {
-        let mut rig = lent_rig();
-        rig.caches = true;
-        rig.asks(lookup("a"), Ok(Outcome::Attr(attr(file(8)))), BOTH);
-        if mode == RenameMode::Replace {
-            // The client knows that there is no such file.
-            rig.asks(lookup("new"), Err(Status::Errno(2)), BOTH);
-        }
-        rig.call(rename(mode));
-        assert_eq!(rig.cleared().1, [file(8)]);
+}
+
+#[test]
+fn what_is_to_be_cleared_of_everything_names_each_file_once() {
+    let mut rig = cached_rig();
+    for _ in 0..6 {
+        rig.core.invalidate_all(host_cache::After::Nothing);
+        rig.pump();
+        assert_eq!(rig.cleared().1, [file(8), file(9)]);
     }
 }
 
