@@ -159,6 +159,13 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    fn file_of_150_bytes() -> (Scratch, std::fs::File) {
+        let scratch = Scratch::new("ends");
+        let path = scratch.path().join("f");
+        std::fs::write(&path, [7; 150]).expect("room");
+        (scratch, std::fs::File::open(path).expect("made"))
+    }
+
     /// One read of a file of 150 bytes, done as [`Ends`] demands; what was found, in how many
     /// calls.
     fn read(ends: &mut Ends, file: &std::fs::File, offset: u64) -> (Result<usize, Access>, u32) {
@@ -182,10 +189,7 @@ mod tests {
 
     #[test]
     fn bytes_that_the_page_cache_adds_are_none_of_the_files() {
-        let scratch = Scratch::new("ends");
-        let path = scratch.path().join("f");
-        std::fs::write(&path, [7; 150]).expect("room");
-        let file = std::fs::File::open(path).expect("made");
+        let (_scratch, file) = file_of_150_bytes();
         // Reads of a plain file go through the page cache: as one that the kernel finishes there.
         let asked = Arc::new(AtomicU64::new(0));
         let sizes = |sizes: &'static [u64]| {
@@ -213,10 +217,7 @@ mod tests {
 
     #[test]
     fn of_a_file_that_grows_under_every_read_only_what_it_had_before_is_told() {
-        let scratch = Scratch::new("ends");
-        let path = scratch.path().join("f");
-        std::fs::write(&path, [7; 150]).expect("room");
-        let file = std::fs::File::open(path).expect("made");
+        let (_scratch, file) = file_of_150_bytes();
         let asked = Arc::new(AtomicU64::new(0));
         let count = asked.clone();
         let grows = move || Ok(100 + count.fetch_add(1, Ordering::Relaxed));
@@ -229,10 +230,7 @@ mod tests {
 
     #[test]
     fn pages_that_another_read_dropped_are_missed() {
-        let scratch = Scratch::new("ends");
-        let path = scratch.path().join("f");
-        std::fs::write(&path, [7; 150]).expect("room");
-        let file = std::fs::File::open(path).expect("made");
+        let (_scratch, file) = file_of_150_bytes();
         if cached_pages(&file, 0, 150) == Cached::Unknown {
             return println!("skipped, the kernel does not tell of pages");
         }
@@ -254,10 +252,7 @@ mod tests {
 
     #[test]
     fn zeros_behind_the_end_are_noticed_although_their_pages_are_gone() {
-        let scratch = Scratch::new("ends");
-        let path = scratch.path().join("f");
-        std::fs::write(&path, [7; 150]).expect("room");
-        let file = std::fs::File::open(path).expect("made");
+        let (_scratch, file) = file_of_150_bytes();
         if cached_pages(&file, 0, 150) == Cached::Unknown {
             return println!("skipped, the kernel does not tell of pages");
         }
