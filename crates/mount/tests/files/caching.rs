@@ -65,10 +65,16 @@ fn attributes_are_asked_for_once_until_the_cache_is_cleared_of_them() {
     assert_eq!(mount.local.looks.load(Ordering::SeqCst), looks);
     clear(&mount);
     assert_eq!(len(&file), 9);
-    // By its name: one look-up, which tells the attributes too.
-    let looks = mount.local.looks.load(Ordering::SeqCst);
-    fs::metadata(mount.path("f")).expect("stat");
-    assert_eq!(mount.local.looks.load(Ordering::SeqCst), looks + 1);
+    // By its name: one look-up of each name, which tells the attributes too.
+    fs::create_dir_all(mount.behind("d/e")).expect("mkdir");
+    fs::write(mount.behind("d/e/f"), b"bytes").expect("written");
+    for (path, names) in [("f", 1), ("d/e/f", 3)] {
+        for _ in 0..2 {
+            let looks = mount.local.looks.load(Ordering::SeqCst);
+            fs::metadata(mount.path(path)).expect("stat");
+            assert_eq!(mount.local.looks.load(Ordering::SeqCst), looks + names);
+        }
+    }
 }
 
 #[test]
