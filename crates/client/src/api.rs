@@ -172,7 +172,7 @@ impl Client {
 
     /// Lets calls cache attributes, those whose context says that they do ([`Context::caches`]).
     /// The client clears them from `cache` before others may change them, and when their time is
-    /// over. Fails if no thread can be started.
+    /// over. Fails if it has a cache already, or if no thread can be started.
     pub fn caches_by(&self, cache: Arc<dyn Invalidates>) -> std::io::Result<()> {
         self.host.caches_by(cache)
     }

@@ -2,8 +2,8 @@
 //!
 //! To the kernel, names are valid for no time, attributes as long as forwarders have lent them
 //! (`kernel_cache`), and reads and writes of regular files pass by the page cache. What forwarders
-//! have lent the client answers. The mount keeps only what
-//! the kernel refers to: nodes, open files and the holders of locks.
+//! have lent the client answers. The mount keeps only what the kernel refers to: nodes, open files
+//! and the holders of locks.
 
 mod application;
 mod call;
