@@ -6,12 +6,14 @@
 //! forwarder refuses a request for a byte range that would close a cycle of waits within this
 //! forwarder (EDEADLK). It does not check whole-file locks for cycles, as Linux does not either.
 
+mod granted;
 mod ranges;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
-use ranges::{Held, excludes, normal, overlap, replace};
+use granted::Granted;
+use ranges::{Held, normal, overlap};
 use tidegate_wire::{Handle, Lock, LockFamily, LockKind};
 
 /// Locks that one client may hold or wait for.
@@ -52,12 +54,8 @@ struct Waiter<K> {
 }
 
 struct FileLocks<K> {
-    /// In order of the first byte, then of the owner.
-    range: Vec<Held>,
-    whole: Vec<Held>,
-    /// How many of both each client has. A client with thousands must not cost others a look at
-    /// each.
-    of_clients: BTreeMap<u64, u32>,
+    range: Granted,
+    whole: Granted,
     waiting: VecDeque<Waiter<K>>,
 }
 
@@ -74,14 +72,14 @@ pub(crate) struct Locks<K> {
 }
 
 impl<K> FileLocks<K> {
-    fn held(&self, family: LockFamily) -> &Vec<Held> {
+    fn held(&self, family: LockFamily) -> &Granted {
         match family {
             LockFamily::Range => &self.range,
             LockFamily::Whole => &self.whole,
         }
     }
 
-    fn held_mut(&mut self, family: LockFamily) -> &mut Vec<Held> {
+    fn held_mut(&mut self, family: LockFamily) -> &mut Granted {
         match family {
             LockFamily::Range => &mut self.range,
             LockFamily::Whole => &mut self.whole,
@@ -89,7 +87,7 @@ impl<K> FileLocks<K> {
     }
 
     fn holds(&self, client: u64) -> bool {
-        self.of_clients.contains_key(&client)
+        self.range.has(client) || self.whole.has(client)
     }
 }
 
@@ -231,7 +229,7 @@ impl<K: Copy + PartialEq> Locks<K> {
         for handle in handles {
             let clients: BTreeSet<u64> = {
                 let file = &self.files[&handle];
-                let held = file.range.iter().chain(&file.whole);
+                let held = file.range.iter().chain(file.whole.iter());
                 held.map(|held| held.owner.client).collect()
             };
             for client in clients {
@@ -310,9 +308,7 @@ impl<K: Copy + PartialEq> Locks<K> {
             let Some(file) = self.files.get(&handle) else {
                 break;
             };
-            let owners = file.held(family).iter().map(|held| held.owner);
-            let owners: BTreeSet<Owner> = owners.filter(|it| it.client == client).collect();
-            for owner in owners {
+            for owner in file.held(family).owners_of(client) {
                 self.drop_owner(handle, family, owner);
             }
         }
@@ -336,19 +332,14 @@ impl<K: Copy + PartialEq> Locks<K> {
 
     fn other_kind_held(&self, handle: Handle, owner: Owner, kind: LockKind) -> bool {
         let file = self.files.get(&handle);
-        let mut whole = file.into_iter().flat_map(|file| &file.whole);
-        whole.any(|held| held.owner == owner && held.kind != kind)
+        let mut whole = file.into_iter().flat_map(|file| file.whole.of(owner));
+        whole.any(|held| held.kind != kind)
     }
 
     /// Another owner's lock that conflicts with this one.
     fn blocker(&self, handle: Handle, owner: Owner, lock: &Lock) -> Option<Held> {
         let held = self.files.get(&handle)?.held(lock.family);
-        // Those that begin behind its end are not in its way.
-        let near = held.partition_point(|held| held.start <= lock.end);
-        held[..near]
-            .iter()
-            .copied()
-            .find(|held| held.owner != owner && excludes(held, lock))
+        held.in_the_way(owner, *lock).next().copied()
     }
 
     /// Whether an earlier request that waits must be granted before this one.
@@ -370,8 +361,8 @@ impl<K: Copy + PartialEq> Locks<K> {
         let mut open = vec![(owner, handle, lock)];
         while let Some((waits, handle, lock)) = open.pop() {
             let file = self.files.get(&handle);
-            let held = file.into_iter().flat_map(|file| file.held(lock.family));
-            for held in held.filter(|held| held.owner != waits && excludes(held, &lock)) {
+            let held = file.map(|file| file.held(lock.family).in_the_way(waits, lock));
+            for held in held.into_iter().flatten() {
                 if held.owner == owner {
                     return true;
                 }
@@ -418,12 +409,7 @@ impl<K: Copy + PartialEq> Locks<K> {
     fn apply(&mut self, handle: Handle, owner: Owner, lock: &Lock) {
         let file = self.files.entry(handle).or_insert_with(FileLocks::none);
         let held_before = file.holds(owner.client);
-        let (before, after) = replace(file.held_mut(lock.family), owner, lock);
-        let of_client = file.of_clients.entry(owner.client).or_default();
-        *of_client = *of_client + after - before;
-        if *of_client == 0 {
-            file.of_clients.remove(&owner.client);
-        }
+        let (before, after) = file.held_mut(lock.family).replace(owner, lock);
         let holds = file.holds(owner.client);
         if holds != held_before {
             let client = owner.client;
@@ -447,9 +433,8 @@ impl<K: Copy + PartialEq> Locks<K> {
 impl<K> FileLocks<K> {
     fn none() -> FileLocks<K> {
         FileLocks {
-            range: Vec::new(),
-            whole: Vec::new(),
-            of_clients: BTreeMap::new(),
+            range: Granted::default(),
+            whole: Granted::default(),
             waiting: VecDeque::new(),
         }
     }

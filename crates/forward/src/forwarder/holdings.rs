@@ -23,7 +23,7 @@ pub(crate) const OPENS: Bound = Bound {
     of_node: 1 << 20,
 };
 
-/// Locks that are held or waited for. Of one file each costs every other one's request.
+/// Locks that are held or waited for.
 pub(crate) const LOCKS: Bound = Bound {
     of_user: 1 << 14,
     of_node: 1 << 16,
