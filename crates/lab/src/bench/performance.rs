@@ -8,6 +8,7 @@ pub mod encryption;
 pub mod load;
 pub mod machine;
 mod page;
+pub mod sections;
 pub mod workload;
 
 use super::cluster::{Cluster, Shape, at};
@@ -126,12 +127,10 @@ impl Performance {
         let code = self.common.conclude(&claims, json, text);
         if let Some(file) = &self.write {
             let instructions = std::fs::read_to_string(&self.instructions).unwrap_or_default();
-            let mut text = page::page(&results, &claims, &instructions, &effort);
-            // Another command writes this section.
+            let text = page::page(&results, &claims, &instructions, &effort);
+            // Other commands write some of its sections.
             let before = std::fs::read_to_string(file).unwrap_or_default();
-            if let Some(section) = encryption::section_of(&before) {
-                text = encryption::with_section(&text, &format!("{}\n", section.trim_end()));
-            }
+            let text = sections::keep(&text, &before);
             std::fs::write(file, text).map_err(at(file))?;
         }
         Ok(code)

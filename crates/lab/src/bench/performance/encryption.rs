@@ -2,6 +2,7 @@
 //! documentation.
 
 use super::column::{self, Column, Way};
+use super::sections::{ENCRYPTION as TITLE, with_section};
 use super::workload::{LARGE, SMALL, Workload};
 use super::{Effort, FULL, QUICK, Table, machine, measure, one_forwarder, page, rows_json};
 use crate::bench::cluster::at;
@@ -18,9 +19,6 @@ const ON: &str = "on";
 const WAYS: [&str; 3] = [OFF, "integrity", ON];
 /// The least share of `off` that `on` is claimed to make, by the size of an access.
 const LEAST: [(usize, f64); 2] = [(SMALL, 0.85), (LARGE, 0.6)];
-const TITLE: &str = "## Encryption";
-/// The section before which the page has this one.
-const BEFORE: &str = "\n## Scheduling\n";
 
 /// What `encryption = "on"` and `"integrity"` cost over TCP, beside `"off"`.
 ///
@@ -52,7 +50,7 @@ impl Encryption {
         if let Some(file) = &self.write {
             let text = std::fs::read_to_string(file).map_err(at(file))?;
             let section = page::encryption_section(TITLE, &machine, &table, &claims, &effort);
-            std::fs::write(file, with_section(&text, &section)).map_err(at(file))?;
+            std::fs::write(file, with_section(&text, TITLE, &section)).map_err(at(file))?;
         }
         Ok(code)
     }
@@ -83,43 +81,4 @@ fn claims(table: &Table) -> Vec<Claim> {
             })
     };
     LEAST.into_iter().flat_map(of_size).collect()
-}
-
-/// The section of this command on a page; none if there is none.
-pub(super) fn section_of(page: &str) -> Option<&str> {
-    let start = page.find(&format!("\n{TITLE}\n"))? + 1;
-    let rest = &page[start..];
-    let len = rest[TITLE.len()..]
-        .find("\n## ")
-        .map(|len| TITLE.len() + len);
-    Some(&rest[..len.map_or(rest.len(), |len| len + 1)])
-}
-
-/// The page with this section in the place of the one that is there.
-pub(super) fn with_section(page: &str, section: &str) -> String {
-    if let Some(old) = section_of(page) {
-        return page.replacen(old, &format!("{section}\n"), 1);
-    }
-    match page.contains(BEFORE) {
-        true => page.replacen(BEFORE, &format!("\n{section}{BEFORE}"), 1),
-        false => format!("{page}\n{section}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_section_replaces_the_one_that_is_there_and_nothing_else() {
-        let bare = "# Page\n\n## Other\n\ntext\n\n## Scheduling\n\nmore\n";
-        let first = format!("{TITLE}\n\none\n");
-        let page = with_section(bare, &first);
-        let expected = format!("# Page\n\n## Other\n\ntext\n\n{first}\n## Scheduling\n\nmore\n");
-        assert_eq!(page, expected);
-        assert_eq!(with_section(&page, &first), page);
-        let second = format!("{TITLE}\n\ntwo\n");
-        assert_eq!(with_section(&page, &second), page.replace("one", "two"));
-        assert_eq!(section_of(bare), None);
-    }
 }
