@@ -32,6 +32,7 @@ bench: ## write the tables of docs/performance.md and docs/overlap.md from this 
 	@tools/need demo
 	@$(MAKE) --no-print-directory build
 	$(TARGET)/release/tidegate bench performance --write docs/performance.md
+	$(TARGET)/release/tidegate bench names --write docs/performance.md
 	$(TARGET)/release/tidegate bench encryption --write docs/performance.md
 	$(TARGET)/release/tidegate bench overlap --write docs/overlap.md
 

@@ -11,6 +11,7 @@ mod hbrr;
 mod liu;
 mod memory;
 mod models;
+mod names;
 mod nodes;
 mod overlap;
 mod performance;
@@ -43,6 +44,7 @@ Examples:
   tidegate bench overlap                               what it costs to know which ranges overlap
   tidegate bench performance --dir /fast --quick       what forwarding costs; a first look
   tidegate bench encryption --check                    what protection of frames over TCP costs
+  tidegate bench names --check                         what names cost, beside a pass-through
   tidegate bench direct --check                        direct I/O against a plain directory
   tidegate bench pipelining --check                    long reads and writes in chunks, three ways
   tidegate bench memory --check                        256 clients with 64 MiB each in flight
@@ -77,6 +79,7 @@ enum Workload {
     Overlap(overlap::Overlap),
     Memory(memory::Memory),
     Models(models::Models),
+    Names(names::Names),
     Performance(performance::Performance),
     Pipelining(pipelining::Pipelines),
     #[command(hide = true)]
@@ -102,6 +105,7 @@ impl Bench {
             Workload::Overlap(overlap) => overlap.perform(),
             Workload::Memory(memory) => memory.perform(),
             Workload::Models(models) => models.perform(),
+            Workload::Names(names) => names.perform(),
             Workload::Performance(performance) => performance.perform(),
             Workload::Pipelining(pipelines) => pipelines.perform(),
             Workload::Load(load) => load.perform(),

@@ -204,6 +204,28 @@ fn the_page_of_performance_is_written() {
 }
 
 #[test]
+fn names_are_measured_on_every_way_that_there_is() {
+    let pages = Scratch::new("names-page");
+    let page = pages.0.join("performance.md");
+    std::fs::write(&page, "# Page\n\n## Scheduling\n").expect("a file");
+    let page_word = page.display().to_string();
+    let arguments = ["bench", "names", "--quick", "--json", "--write", &page_word];
+    let found = json(&run("names", &arguments));
+    let rows = found["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 15);
+    let mut columns = vec!["plain"];
+    if can_mount() {
+        columns.extend(["mount", "mount, 4"]);
+    }
+    for column in columns {
+        let us = rows[0]["us"][column].as_f64();
+        assert!(us.is_some_and(|us| us > 0.0), "{column}: {us:?}");
+    }
+    let text = std::fs::read_to_string(&page).expect("it was written");
+    assert!(text.contains("| readdir, an entry |"), "{text}");
+}
+
+#[test]
 fn the_demo_runs_and_explains_itself() {
     if !can_mount() {
         return;

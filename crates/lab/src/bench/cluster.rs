@@ -33,6 +33,8 @@ pub struct Shape<'a> {
     pub nice: i32,
     /// Whether they listen on TCP too, on this machine and with a secret.
     pub tcp: bool,
+    /// The `tidegate` to start; None: the one of this release.
+    pub program: Option<&'a Path>,
     /// Further lines and sections of forwarder `i`'s configuration.
     pub sections: &'a dyn Fn(usize) -> String,
 }
@@ -51,6 +53,7 @@ impl<'a> Shape<'a> {
             stripe,
             nice: 0,
             tcp: false,
+            program: None,
             sections,
         }
     }
@@ -64,6 +67,7 @@ impl<'a> Shape<'a> {
 /// Running forwarders. They end with the workplace.
 pub struct Cluster<'a> {
     place: &'a Workplace,
+    program: PathBuf,
     name: String,
     addresses: Vec<String>,
     /// On TCP, if they listen there.
@@ -80,6 +84,9 @@ impl<'a> Cluster<'a> {
         std::fs::create_dir(&export).map_err(at(&export))?;
         let mut cluster = Cluster {
             place,
+            program: shape
+                .program
+                .map_or_else(super::tidegate, |it| Ok(it.to_path_buf()))?,
             name: shape.name.to_string(),
             addresses: Vec::new(),
             ports: Vec::new(),
@@ -97,9 +104,9 @@ impl<'a> Cluster<'a> {
             let config = cluster.file(index, "toml");
             std::fs::write(&config, cluster.config(shape, index)).map_err(at(&config))?;
             let words = ["serve", "--config", &config.display().to_string()].map(String::from);
-            cluster
-                .pids
-                .push(place.start(&words, &cluster.file(index, "log"), shape.nice)?);
+            let log = cluster.file(index, "log");
+            let pid = place.start(&cluster.program, &words, &log, shape.nice)?;
+            cluster.pids.push(pid);
         }
         for index in 0..shape.forwarders {
             cluster.wait_for(index)?;
@@ -185,7 +192,7 @@ impl<'a> Cluster<'a> {
         let log = self.place.dir().join(format!("{}.mount.log", self.name));
         // Noted first: taking away what is not mounted does nothing.
         self.place.mounted(&point);
-        let pid = self.place.start(&words, &log, 0)?;
+        let pid = self.place.start(&self.program, &words, &log, 0)?;
         self.mount = Some(pid);
         let up = || processes::is_mounted(&point) || !self.place.runs(pid);
         if !processes::wait_until(PATIENCE, up) || !processes::is_mounted(&point) {

@@ -72,12 +72,18 @@ impl Workplace {
         &self.dir
     }
 
-    /// Starts `tidegate` with these arguments, its output in `log`, at priority `nice`.
-    pub fn start(&self, arguments: &[String], log: &Path, nice: i32) -> Result<Pid, Fail> {
-        let program = super::tidegate()?;
+    /// Starts `program`, a `tidegate`, with these arguments, its output in `log`, at priority
+    /// `nice`.
+    pub fn start(
+        &self,
+        program: &Path,
+        arguments: &[String],
+        log: &Path,
+        nice: i32,
+    ) -> Result<Pid, Fail> {
         // Under the lock, so that a signal cannot come between start and note.
         let mut held = self.held();
-        let child = processes::start(&program, arguments, log)?;
+        let child = processes::start(program, arguments, log)?;
         let pid = Pid::from_child(&child);
         held.children.push(child);
         drop(held);
