@@ -8,7 +8,7 @@ import struct
 import zlib
 
 HEADER = struct.Struct("<4sBBHQHHIIIQQQI")
-VERSION = 8
+VERSION = 9
 HELLO, BYE, PING, STATUS, CREATE, GETATTR, READ, WRITE = 1, 2, 3, 4, 17, 32, 80, 81
 HINTS = bytes(88)
 FLAG_REPLY, FLAG_ROW, FLAG_HINTS = 1, 4, 16

@@ -249,6 +249,14 @@ def test_trips_where_names_are_lent(lent, call):
     assert found == (first, again)
 
 
+@pytest.mark.parametrize("call", ["create, `write`, `close`", "`mkdir`", "`rename`", "`unlink`", "`rmdir`", "`symlink`"])
+def test_changes_in_a_row_cost_no_more_than_each_by_itself(lent, call):
+    """The answer to each says what the directory is then, which the kernel asks for before the next one."""
+    prepare = {"`rename`": 'made(f"new{n}")', "`unlink`": 'made(f"other{n}")', "`rmdir`": 'os.mkdir(f"dir{n}")'}
+    lent.do(prepare.get(call, 'os.stat(".")'))
+    assert lent.cost(CALLS[call]) == TRIPS[call][2]
+
+
 def test_trips_of_a_listing_where_names_are_lent(lent):
     def listing(folder):
         before = lent.settled()

@@ -11,8 +11,9 @@ mod intent;
 mod name_effects;
 
 use crate::back_end_files::{Access, Errno, Files};
-use crate::host::ReplySlotAddress;
+use crate::host::{JobResult, ReplySlotAddress};
 use crate::reply_table::{self, ReplySlotState};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use intent::Intent;
 use tidegate_wire::{Caller, FileUse, Handle, Op, Outcome, Status};
@@ -87,6 +88,24 @@ pub fn perform(
         reply_table::clear(&*reply_slot.table, reply_slot.reply_slot);
     }
     result
+}
+
+/// The result of a [`crate::Job::Op`] with this directory, whose attributes the host asks for now,
+/// with the forwarder's own rights.
+pub fn job_result(
+    files: &mut dyn Files,
+    result: Result<Outcome, Access>,
+    directory: Option<Handle>,
+) -> JobResult {
+    let answered = matches!(result, Ok(_) | Err(Access::Errno(_)));
+    let Some(handle) = directory.filter(|_| answered) else {
+        return JobResult::Op(result);
+    };
+    let directory = match ask(files, None, &Op::Getattr { handle }) {
+        Ok(Outcome::Attr(attr)) => Some(Box::new(attr)),
+        _ => None,
+    };
+    JobResult::Change { result, directory }
 }
 
 /// The result of an operation that failed after it had begun, on a back end whose copies of a file

@@ -405,6 +405,10 @@ impl Forwarder {
                 self.io_finished(ids, parts, device_ns);
             }
             (Running::Op(key), JobResult::Op(result)) => self.operation_finished(key, result),
+            (Running::Op(key), JobResult::Change { result, directory }) => {
+                self.requests[key].directory = directory;
+                self.operation_finished(key, result);
+            }
             (
                 Running::Check {
                     key,

@@ -1,6 +1,10 @@
 //! The interface between the host and the forwarder: what the host reports, and what the forwarder
 //! asks for.
 
+mod refused;
+
+pub use refused::RefusedJob;
+
 use crate::back_end_files::{Access, Errno};
 use crate::peer::Peer;
 use crate::reply_table::SeatTable;
@@ -358,6 +362,9 @@ pub enum Job {
         reply_slot: Option<ReplySlotAddress>,
         /// For an append the slot with its bytes, and their number.
         payload: Option<(SlotId, u32)>,
+        /// The directory in which it changes names, if the forwarder could lend its attributes:
+        /// the host asks for them afterwards ([`crate::effect::job_result`]).
+        directory: Option<Handle>,
     },
     /// [`crate::effect::resolve`] for an intent that the seat's last holder left.
     Resolve {
@@ -377,44 +384,6 @@ pub enum Job {
     },
     /// A job whose seat was lost while the job waited. The host reports it as refused.
     Refused(RefusedJob),
-}
-
-/// The kind of a refused job, which decides the form of its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusedJob {
-    /// [`Job::Io`] with so many parts.
-    Io(usize),
-    /// An operation.
-    Op,
-    /// A job without a result.
-    Other,
-}
-
-impl RefusedJob {
-    /// The result of the refused job, with this error.
-    pub fn result(self, refusal: impl Into<Access>) -> JobResult {
-        let refusal = refusal.into();
-        match self {
-            RefusedJob::Io(parts) => JobResult::Io {
-                parts: alloc::vec![Err(refusal); parts],
-                device_ns: 0,
-            },
-            RefusedJob::Op => JobResult::Op(Err(refusal)),
-            RefusedJob::Other => JobResult::Done,
-        }
-    }
-}
-
-impl Job {
-    /// This job as a refused one.
-    pub fn refused(&self) -> RefusedJob {
-        match self {
-            Job::Io { parts, .. } => RefusedJob::Io(parts.len()),
-            Job::Op { .. } | Job::Persist { .. } => RefusedJob::Op,
-            Job::Resolve { .. } | Job::Closed { .. } => RefusedJob::Other,
-            Job::Refused(refused) => *refused,
-        }
-    }
 }
 
 /// A reply slot in a seat's table.
@@ -445,19 +414,15 @@ pub enum JobResult {
     },
     /// Of [`Job::Op`]; also of [`Job::Persist`], then with [`Outcome::Done`].
     Op(Result<Outcome, Access>),
+    /// Of [`Job::Op`] with a directory: its attributes after the operation, if they were had.
+    Change {
+        /// Of the operation.
+        result: Result<Outcome, Access>,
+        /// See above.
+        directory: Option<Box<Attr>>,
+    },
     /// Of [`Job::Resolve`] and [`Job::Closed`].
     Done,
-}
-
-impl JobResult {
-    /// Whether the job, or a part of it, was not done.
-    pub(crate) fn has_failed(&self) -> bool {
-        match self {
-            JobResult::Io { parts, .. } => parts.iter().any(Result::is_err),
-            JobResult::Op(result) => result.is_err(),
-            JobResult::Done => false,
-        }
-    }
 }
 
 /// Reason of [`Output::Close`] for a client that has ended its session in order.

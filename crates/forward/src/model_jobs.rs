@@ -41,11 +41,13 @@ pub fn carry_out(
             op,
             reply_slot,
             payload,
+            directory,
         } => {
             let bytes = payload.map(|(slot, len)| slots[&slot][..len as usize].to_vec());
             let bytes = bytes.unwrap_or_default();
             let (caller, reply_slot) = (caller.as_ref(), reply_slot.as_ref());
-            JobResult::Op(effect::perform(files, caller, &op, reply_slot, &bytes))
+            let result = effect::perform(files, caller, &op, reply_slot, &bytes);
+            effect::job_result(files, result, directory)
         }
         Job::Resolve { reply_slot } => {
             effect::resolve(files, &reply_slot);

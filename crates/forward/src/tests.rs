@@ -14,6 +14,7 @@ mod isolation;
 mod joined;
 mod limits_tests;
 mod loans;
+mod loans_of_changes;
 mod lock_tests;
 mod loss_tests;
 mod name_tests;

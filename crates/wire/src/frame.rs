@@ -5,7 +5,7 @@
 //! | 0..4 | magic `TGW1` |
 //! | 4 | version of the frame, [`VERSION`] |
 //! | 5 | op (request) or the request's op (reply) |
-//! | 6..8 | flags: reply 1, replay 2, slot 4, caller 8, hints 16, shared 32, lent 64 and 128 |
+//! | 6..8 | flags: reply 1, replay 2, slot 4, caller 8, hints 16, shared 32, lent 64 to 256 |
 //! | 8..16 | id; 0 for a reply that answers no request ([`NOTICE`]) |
 //! | 16..18 | seat |
 //! | 18..20 | reply slot index |
@@ -21,8 +21,8 @@
 //! Fields that a frame does not use are zero. The body of a request holds, in this order, the
 //! offset of its payload in shared memory, the caller and the hints, each only if its flag is set,
 //! and then the operation's arguments. The body of a reply holds the outcome, or nothing when the
-//! status is not 0. A payload in shared memory does not follow the body; the header states its
-//! length all the same.
+//! status is not 0; with flag 256, attributes of a directory follow. A payload in shared memory
+//! does not follow the body; the header states its length all the same.
 
 mod error;
 mod reply;
@@ -52,7 +52,7 @@ pub const HEAD_MAX: usize = HEADER_LEN + BODY_MAX;
 /// has lent them ([`Op::GiveBack`](crate::Op::GiveBack)).
 pub const NOTICE: u64 = 0;
 /// The version of the frame that this code speaks.
-pub const VERSION: u8 = 8;
+pub const VERSION: u8 = 9;
 
 const MAGIC: [u8; 4] = *b"TGW1";
 
@@ -64,7 +64,8 @@ const FLAG_HINTS: u16 = 16;
 const FLAG_SHARED: u16 = 32;
 const FLAG_LENT_ASKED: u16 = 64;
 const FLAG_LENT_FOUND: u16 = 128;
-const FLAGS: u16 = 255;
+const FLAG_LENT_DIRECTORY: u16 = 256;
+const FLAGS: u16 = 511;
 
 /// A header that [`decode_header`] has checked: magic, version, flags, lengths and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +142,7 @@ pub fn decode_header(bytes: &[u8; HEADER_LEN], payload_max: u32) -> Result<Heade
     }
     let flags = header.u16_at(6);
     let reply = flags & FLAG_REPLY != 0;
-    let lent = FLAG_LENT_ASKED | FLAG_LENT_FOUND;
+    let lent = FLAG_LENT_ASKED | FLAG_LENT_FOUND | FLAG_LENT_DIRECTORY;
     let of_other_kind = match reply {
         true => flags & !(FLAG_REPLY | FLAG_SHARED | lent),
         false => flags & lent,

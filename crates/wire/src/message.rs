@@ -153,13 +153,15 @@ pub struct Reply {
 /// request, what the reply says stays true, unless the forwarder recalls it before, the client
 /// changes it itself, or the session ends. Of a directory it lends the attributes and names, of
 /// other files the attributes, but for the time of the last access.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lent {
     /// What the reply says of the first file of the request, also that a name is not there.
     pub asked: bool,
     /// What the reply says of the file in its [`Outcome::Attr`], where the request named it by a
     /// directory.
     pub found: bool,
+    /// The attributes of the directory in which the request has changed names, after the change.
+    pub directory: Option<Box<Attr>>,
 }
 
 /// Why a forwarder did not serve a request.

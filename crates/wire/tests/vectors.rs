@@ -299,6 +299,14 @@ fn hello_reply() -> HelloReply {
     }
 }
 
+/// The op code of a request of this name.
+fn op(name: &str) -> u8 {
+    match requests().iter().find(|(it, _)| *it == name) {
+        Some((_, request)) => frame::op_code(&request.op),
+        None => unreachable!("{name} is no vector"),
+    }
+}
+
 fn replies() -> Vec<(&'static str, u8, Reply)> {
     let entry = |name: &[u8], cookie, attr: Option<Attr>| Entry {
         name: Box::from(name),
@@ -318,10 +326,6 @@ fn replies() -> Vec<(&'static str, u8, Reply)> {
             first: 4096,
             rest: vec![100],
         },
-    };
-    let op = |name: &str| match requests().iter().find(|(n, _)| *n == name) {
-        Some((_, request)) => frame::op_code(&request.op),
-        None => unreachable!("{name} is no vector"),
     };
     let hello = Outcome::Hello(Box::new(hello_reply()));
     vec![
@@ -348,6 +352,22 @@ fn replies() -> Vec<(&'static str, u8, Reply)> {
                 ..reply(Ok(Outcome::Recalled(Some(FILE))))
             },
         ),
+        ("errno-reply", op("create"), reply(Err(Status::Errno(17)))),
+        (
+            "generation-reply",
+            op("write"),
+            reply(Err(Status::NewGeneration)),
+        ),
+    ]
+}
+
+/// Replies that lend something.
+fn lent_replies() -> Vec<(&'static str, u8, Reply)> {
+    let directory = || Lent {
+        directory: Some(Box::new(attr())),
+        ..Lent::default()
+    };
+    vec![
         (
             "lent-reply",
             16,
@@ -355,15 +375,26 @@ fn replies() -> Vec<(&'static str, u8, Reply)> {
                 lent: Lent {
                     asked: true,
                     found: true,
+                    directory: None,
                 },
                 ..reply(Ok(Outcome::Attr(attr())))
             },
         ),
-        ("errno-reply", op("create"), reply(Err(Status::Errno(17)))),
         (
-            "generation-reply",
-            op("write"),
-            reply(Err(Status::NewGeneration)),
+            "lent-directory-reply",
+            OpKind::Unlink as u8,
+            Reply {
+                lent: directory(),
+                ..reply(Ok(Outcome::Removed(None)))
+            },
+        ),
+        (
+            "lent-directory-errno-reply",
+            OpKind::Mkdir as u8,
+            Reply {
+                lent: directory(),
+                ..reply(Err(Status::Errno(17)))
+            },
         ),
     ]
 }
@@ -461,7 +492,7 @@ fn shared_payloads_are_the_checked_in_bytes() {
 
 #[test]
 fn replies_are_the_checked_in_bytes() {
-    for (name, op, reply) in replies() {
+    for (name, op, reply) in replies().into_iter().chain(lent_replies()) {
         let mut bytes = Vec::new();
         frame::encode_reply(op, &reply, &mut bytes);
         compare(name, &bytes, &format!("{reply:#?}"), |bytes| {

@@ -356,12 +356,25 @@ pub(crate) fn reply_to(
         charged_ns: draw.of(&[0, 7, u64::MAX]),
         result,
         payload_len: len.min(1 << 21) as u32,
-        lent: Lent {
-            asked: draw.yes(),
-            found: draw.yes(),
-        },
+        lent: lent(draw, &request.op),
     };
     Some((code_of(&request.op, &reply)?, reply))
+}
+
+/// What a reply to this operation says that it lends.
+fn lent(draw: &mut Draw<'_>, op: &Op) -> Lent {
+    let (asked, found) = (draw.yes(), draw.yes());
+    let of_file = |(handle, _)| Attr {
+        handle,
+        size: 1 + u64::from(asked),
+        ..Attr::default()
+    };
+    let directory = op.files()[0].filter(|_| asked == found).map(of_file);
+    Lent {
+        asked,
+        found,
+        directory: directory.map(Box::new),
+    }
 }
 
 /// An answer that the client of a mount may get to this operation.

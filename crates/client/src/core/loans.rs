@@ -4,9 +4,13 @@
 //! A reply says what it lends ([`Lent`]). The core may use it until the loan's time is over,
 //! counted from when it sent the request, and no longer than the session lasts. It throws away what
 //! it has of a file when the forwarder recalls it, and when it changes the file itself. While a
-//! change of its own is under way the forwarder answers what concerns the file.
+//! change of its own is under way the forwarder answers what concerns the file. The answer to a
+//! change of names may lend what the directory is after it; that counts when the change has ended,
+//! if no other own change of the directory is under way.
 //!
 //! Each answer counts for the users who got it: another one may have fewer rights.
+
+mod directory;
 
 use super::host_cache::After;
 use super::replies::Settled;
@@ -126,7 +130,7 @@ impl Loans {
     }
 
     /// Keeps what a reply lends.
-    fn keep(&mut self, op: &Op, result: Result<&Outcome, Errno>, lent: Lent, terms: &Terms<'_>) {
+    fn keep(&mut self, op: &Op, result: Result<&Outcome, Errno>, lent: &Lent, terms: &Terms<'_>) {
         self.forget_ended(terms.now);
         if let (Op::Readdir { handle, xattrs, .. }, Ok(Outcome::Entries(listing))) = (op, result)
             && lent.asked
@@ -466,7 +470,7 @@ impl Core {
         forwarder: usize,
         pending: u64,
         result: Result<&Outcome, Errno>,
-        lent: Lent,
+        lent: &Lent,
     ) {
         match result {
             Ok(Outcome::Attr(attr)) => self.loans.compare(attr),
@@ -476,15 +480,16 @@ impl Core {
             }
             _ => {}
         }
+        let Some(until) = self.lent_until(forwarder, pending) else {
+            return;
+        };
         let period = self.sessions[forwarder].loan_ns();
-        // Of what was asked for before a hello a successor may know nothing.
-        let counts = pending > self.greeted_last && !self.greets();
-        let Some(pending) = self.requests.get(&pending).filter(|_| counts && period > 0) else {
+        let Some(pending) = self.requests.get(&pending) else {
             return;
         };
         let terms = Terms {
             now: self.now,
-            until: pending.sent_at.saturating_add(period),
+            until,
             caller: pending.caller.as_ref(),
         };
         self.loans.keep(&pending.op, result, lent, &terms);
@@ -497,6 +502,15 @@ impl Core {
             }
             _ => {}
         }
+    }
+
+    /// Until when counts what the reply to a request lends, ns; None if it counts not at all.
+    pub(super) fn lent_until(&self, forwarder: usize, id: Id) -> Option<u64> {
+        let period = self.sessions[forwarder].loan_ns();
+        // Of what was asked for before a hello a successor may know nothing.
+        let counts = id > self.greeted_last && !self.greets() && period > 0;
+        let pending = self.requests.get(&id).filter(|_| counts)?;
+        Some(pending.sent_at.saturating_add(period))
     }
 
     /// The forwarder recalls what it has lent of a file: others wait to change it.

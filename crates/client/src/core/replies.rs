@@ -8,7 +8,7 @@ use super::{Core, Ending, Opened};
 use crate::core::Errno;
 use crate::payload::Payload;
 use crate::wire::frame::NOTICE;
-use crate::wire::{Attr, Handle, Lent, LockKind, Op, Outcome, RenameMode, Reply, Status};
+use crate::wire::{Attr, Handle, LockKind, Op, Outcome, RenameMode, Reply, Status};
 
 /// The result of a request: outcome and payload, or an errno.
 pub(super) type Settled = Result<(Outcome, Payload), Errno>;
@@ -50,7 +50,7 @@ impl Core {
         }
     }
 
-    fn answered(&mut self, forwarder: usize, reply: Reply, payload: Payload) {
+    fn answered(&mut self, forwarder: usize, mut reply: Reply, payload: Payload) {
         let id = reply.id;
         let Some(pending) = self.requests.get_mut(&id) else {
             return;
@@ -84,14 +84,7 @@ impl Core {
                 known.generation = reply.generation;
             }
         }
-        let tells = matches!(reply.result, Ok(Outcome::Attr(_) | Outcome::Entries(_)));
-        if reply.lent != Lent::default() || tells {
-            let result = reply.result.as_ref().map_err(|status| match status {
-                Status::Errno(errno) => Errno(i32::from(*errno)),
-                _ => Errno::PROTO,
-            });
-            self.lent(forwarder, id, result, reply.lent);
-        }
+        let directory = self.take_lent(forwarder, &mut reply);
         match reply.result {
             Ok(outcome) => self.settled(forwarder, id, Ok((outcome, payload))),
             Err(Status::Errno(errno)) => {
@@ -113,6 +106,10 @@ impl Core {
                 self.new_generation(forwarder, id, reply.generation);
             }
             Err(_) => self.settled(forwarder, id, Err(Errno::PROTO)),
+        }
+        // Only now is the change over.
+        if let Some(lent) = directory {
+            self.lent_directory(&lent);
         }
     }
 

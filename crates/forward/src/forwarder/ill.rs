@@ -31,7 +31,7 @@ impl BackEnd {
     pub(super) fn answered(&mut self, result: &JobResult, changed: bool) {
         match result {
             JobResult::Io { parts, .. } => parts.iter().for_each(|part| self.note(part, changed)),
-            JobResult::Op(result) => self.note(result, changed),
+            JobResult::Op(result) | JobResult::Change { result, .. } => self.note(result, changed),
             JobResult::Done => {}
         }
     }

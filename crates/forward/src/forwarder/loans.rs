@@ -5,7 +5,8 @@
 //! the forwarder begins a request that changes a file, it recalls what others have been lent of
 //! that file, and waits until they have given it back or their time is over. It lends nothing of a
 //! file that is being changed, that somebody has open for writing, or that several clients have
-//! changed in turns just before.
+//! changed in turns just before. The answer to a change of names lends what the directory is after
+//! it, if nobody else changes that.
 //!
 //! One forwarder can only know of all changes where it serves the whole export. So a forwarder of
 //! a layout of one seat lends, and no other. It lends to clients that it trusts: another one could
@@ -21,6 +22,7 @@ use super::seat_gate::State;
 use super::sessions::Client;
 use crate::host::Output;
 use crate::reply_table::SeatTable;
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use table::Change;
@@ -254,20 +256,62 @@ impl Forwarder {
         }
     }
 
-    /// What is lent with the answer to a request. Entries of a listing say it themselves.
-    pub(super) fn lend(&mut self, pending: &Pending, result: &mut Result<Outcome, Status>) -> Lent {
-        let Some(look) = &pending.look else {
-            return Lent::default();
-        };
+    /// The host begins a request that may change names. Returns the directory whose attributes the
+    /// answer could lend, because the request ends what the client was lent of it.
+    pub(super) fn begin_in_directory(&mut self, key: Key) -> Option<Handle> {
+        if self.loans.period_ns == 0 {
+            return None;
+        }
+        let pending = &self.requests[key];
+        // Its operation stays here if it changes names.
+        let directory = only_directory(pending.op.as_ref()?)?;
+        let mark = self.loans.clock;
+        let lends = self.may_lend_to(pending)
+            && (self.is_root(directory) || self.loans.has_name(directory, mark))
+            && !self.loans.is_contested(self.now, directory)
+            // Whoever changes it now will still do so, or have done so, at the end.
+            && self.loans.is_only_change(key, mark, directory);
+        self.requests[key].changes_in = lends.then_some((directory, mark));
+        lends.then_some(directory)
+    }
+
+    /// Whether the answer to a request may lend anything.
+    fn may_lend_to(&self, pending: &Pending) -> bool {
         let client = self.clients.get(&pending.client);
         let client = client.filter(|it| it.may_borrow() && !it.ended);
         // Recalls go there too, behind what was lent before.
         let first = client.and_then(|it| it.conn) == Some(pending.conn);
         let seat = &self.seats[pending.seat];
-        if !first || seat.state != State::Held || seat.in_grace() {
+        first && seat.state == State::Held && !seat.in_grace()
+    }
+
+    fn is_root(&self, handle: Handle) -> bool {
+        self.config.root.handle == handle
+    }
+
+    /// What is lent with the answer to a request. Entries of a listing say it themselves.
+    pub(super) fn lend(
+        &mut self,
+        pending: &mut Pending,
+        result: &mut Result<Outcome, Status>,
+    ) -> Lent {
+        if pending.look.is_none() && pending.directory.is_none() {
+            return Lent::default();
+        }
+        if !self.may_lend_to(pending) {
             return Lent::default();
         }
         self.loans.forget_ended(self.now);
+        let is_final = !matches!(result, Err(status) if !matches!(status, Status::Errno(_)));
+        if let Some(attr) = pending.directory.take().filter(|_| is_final) {
+            return Lent {
+                directory: self.lend_directory(pending, attr),
+                ..Lent::default()
+            };
+        }
+        let Some(look) = &pending.look else {
+            return Lent::default();
+        };
         match result {
             Ok(Outcome::Attr(attr)) => self.lend_look(pending, look, Some(*attr)),
             Ok(Outcome::Text(_)) | Err(Status::Errno(ENOENT | ENODATA)) => {
@@ -298,7 +342,7 @@ impl Forwarder {
         let found = attr.filter(|_| leads_there).filter(has_one_name);
         let found = found.map(|attr| attr.handle);
         let found = found.filter(|it| self.may_lend(*it, look.mark));
-        let root = self.config.root.handle == look.file;
+        let root = self.is_root(look.file);
         let is_known = |it: Attr| root || self.loans.has_name(it.handle, look.mark);
         let lasts = attr.is_none_or(|it| has_one_name(&it) && is_known(it));
         let asked = look.name.is_some() || lasts;
@@ -318,7 +362,22 @@ impl Forwarder {
         Lent {
             asked: asked.is_some_and(|file| loans.lend(now, file, client)),
             found: found.is_some_and(|file| loans.lend(now, file, client)),
+            directory: None,
         }
+    }
+
+    /// Lends the attributes of a directory after a change of its names.
+    fn lend_directory(&mut self, pending: &Pending, attr: Box<Attr>) -> Option<Box<Attr>> {
+        let (handle, client) = (attr.handle, pending.client);
+        let (_, mark) = pending.changes_in.filter(|it| it.0 == handle)?;
+        // Its own name must still be known, by which a change of it would find it.
+        let known = self.is_root(handle) || self.loans.has_name(handle, mark);
+        // The successor must know the client.
+        let lends = known
+            && !self.loans.is_contested(self.now, handle)
+            && self.seats.entry(pending.seat).seat_client(client)
+            && self.loans.lend(self.now, handle, client);
+        lends.then_some(attr)
     }
 
     /// Lends the names of a listing with attributes, and the files that have no other names.
@@ -344,12 +403,18 @@ impl Forwarder {
         Lent {
             asked: true,
             found: false,
+            directory: None,
         }
     }
 
     /// The answer to a request leaves. What the client itself was lent of the files that the
     /// request has changed it throws away with the answer, but for other names of a directory.
-    pub(super) fn end_change(&mut self, key: Key, pending: &Pending) {
+    pub(super) fn end_change(&mut self, key: Key, pending: &mut Pending) {
+        if let Some((directory, mark)) = pending.changes_in
+            && !self.loans.is_only_change(key, mark, directory)
+        {
+            pending.directory = None;
+        }
         if let Some(file) = pending.writes {
             self.loans.end_of(file);
         }
@@ -401,6 +466,16 @@ fn changed_files(pending: &Pending) -> [Option<(Handle, FileUse)>; 2] {
         FileUse::Read | FileUse::Sync => false,
     };
     pending.op().files().map(|file| file.filter(changes))
+}
+
+/// The directory in which an operation changes names, if it is one.
+fn only_directory(op: &Op) -> Option<Handle> {
+    let of_names = |file: Option<(Handle, FileUse)>| file.filter(|it| it.1 == FileUse::Names);
+    match op.files().map(of_names) {
+        [Some((one, _)), Some((other, _))] => (one == other).then_some(one),
+        [Some((one, _)), None] | [None, Some((one, _))] => Some(one),
+        [None, None] => None,
+    }
 }
 
 /// The names that an operation makes, moves or removes.

@@ -73,11 +73,13 @@ impl Forwarder {
             true => None,
             false => self.acting(pending.client, caller),
         };
+        let directory = self.begin_in_directory(key);
         let job = Job::Op {
             caller,
             op,
             reply_slot,
             payload,
+            directory,
         };
         self.start(Running::Op(key), job);
     }

@@ -159,6 +159,7 @@ impl Forwarder {
             op,
             reply_slot: None,
             payload: None,
+            directory: None,
         };
         let running = Running::Check {
             key,

@@ -67,6 +67,7 @@ impl Forwarder {
             },
             reply_slot: None,
             payload: None,
+            directory: None,
         };
         self.start(Running::Reach { key, handle }, work);
     }

@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 use tidegate_sched::{Direction, Time};
 use tidegate_wire::frame::{self, NOTICE};
 use tidegate_wire::{
-    Caller, EXTENTS_MAX, Extent, Extents, Handle, Hints, Layout, NAME_MAX, Name, Named, Op, OpKind,
-    Pipelining, ReplySlot, Request, Status,
+    Attr, Caller, EXTENTS_MAX, Extent, Extents, Handle, Hints, Layout, NAME_MAX, Name, Named, Op,
+    OpKind, Pipelining, ReplySlot, Request, Status,
 };
 
 /// The largest offset that Linux knows.
@@ -318,6 +318,12 @@ pub(super) struct Pending {
     pub(super) writes: Option<Handle>,
     /// What it looks at, if its answer can be lent.
     pub(super) look: Option<Look>,
+    /// The directory in which it changes names, if the answer can lend its attributes, and when the
+    /// host began, on the loans' clock.
+    pub(super) changes_in: Option<(Handle, u64)>,
+    /// The directory's attributes after the change; dropped at its end if another request has
+    /// changed it meanwhile.
+    pub(super) directory: Option<Box<Attr>>,
 }
 
 /// What a request looks at whose answer can be lent.
@@ -371,6 +377,8 @@ impl Pending {
             wait,
             writes: None,
             look: None,
+            changes_in: None,
+            directory: None,
         }
     }
 

@@ -497,7 +497,7 @@ impl Forwarder {
         if pending.wait.is_queued() {
             self.give_up_wait(&pending.wait);
         }
-        self.end_change(key, &pending);
+        self.end_change(key, &mut pending);
         if pending.kind == OpKind::Fsync {
             result = self.synced(&pending, result);
         }
@@ -519,7 +519,7 @@ impl Forwarder {
         let (conn, ended) = (client.replies_on(pending.conn), client.ended);
         let payload_len = result.as_ref().map_or(0, Outcome::payload_len);
         let payload_len = u32::try_from(payload_len).unwrap_or(u32::MAX);
-        let lent = self.lend(&pending, &mut result);
+        let lent = self.lend(&mut pending, &mut result);
         let seat = &self.seats[pending.seat];
         let ours = seat.has_lock() && seat.state != State::Lost;
         let held = ours && !matches!(result, Err(Status::NotMySeat));

@@ -3,19 +3,21 @@
 use super::*;
 use tidegate_wire::{Lent, RenameMode, SetAttr};
 
-const LOAN: u64 = SECOND;
+pub(super) const LOAN: u64 = SECOND;
 /// After so long a loan is over for sure.
-const OVER: u64 = LOAN + LOAN / 8;
-const BOTH: Lent = Lent {
+pub(super) const OVER: u64 = LOAN + LOAN / 8;
+pub(super) const BOTH: Lent = Lent {
     asked: true,
     found: true,
+    directory: None,
 };
-const ASKED: Lent = Lent {
+pub(super) const ASKED: Lent = Lent {
     asked: true,
     found: false,
+    directory: None,
 };
 
-fn lending(world: &mut World) -> Host {
+pub(super) fn lending(world: &mut World) -> Host {
     let mut config = world.config(0, 1);
     config.loan_ns = LOAN;
     let mut host = Host::new(world, config);
@@ -23,17 +25,17 @@ fn lending(world: &mut World) -> Host {
     host
 }
 
-fn lookup(parent: Handle, name: &str) -> Op {
+pub(super) fn lookup(parent: Handle, name: &str) -> Op {
     let name = name.as_bytes().into();
     Op::Lookup { parent, name }
 }
 
-fn unlink(parent: Handle, name: &str) -> Op {
+pub(super) fn unlink(parent: Handle, name: &str) -> Op {
     let name = name.as_bytes().into();
     Op::Unlink { parent, name }
 }
 
-fn chmod(handle: Handle) -> Op {
+pub(super) fn chmod(handle: Handle) -> Op {
     let set = SetAttr {
         mode: Some(0o600),
         ..SetAttr::default()
@@ -52,14 +54,14 @@ fn open(handle: Handle, open: u64, write: bool) -> Op {
 
 impl Tester {
     /// What a look is lent.
-    fn is_lent(&mut self, host: &mut Host, op: Op) -> Lent {
+    pub(super) fn is_lent(&mut self, host: &mut Host, op: Op) -> Lent {
         let request = self.send(host, op, &[]);
         let (conn, reply, _) = host.replies.pop_front().expect("a reply");
         assert_eq!((conn, reply.id), (self.conn, request.id));
         reply.lent
     }
 
-    fn gives_back(&mut self, host: &mut Host, handle: Handle) {
+    pub(super) fn gives_back(&mut self, host: &mut Host, handle: Handle) {
         let request = self.request(Op::GiveBack { handle }, 0);
         host.receive(self.conn, request.clone(), &[]);
         let at = host
@@ -72,7 +74,7 @@ impl Tester {
 }
 
 /// The files that the forwarder recalls from this connection.
-fn recalled(host: &mut Host, conn: ConnId) -> Vec<Handle> {
+pub(super) fn recalled(host: &mut Host, conn: ConnId) -> Vec<Handle> {
     let replies = std::mem::take(&mut host.replies);
     let (notices, others): (Vec<_>, Vec<_>) = replies
         .into_iter()
@@ -337,7 +339,7 @@ fn a_look_that_began_before_a_writer_closed_is_not_lent() {
         let looks = replies.into_iter().filter(|(conn, ..)| *conn == one.conn);
         lent.extend(looks.map(|(_, reply, _)| reply.lent));
     }
-    assert_eq!(lent, [Lent::default(); 2]);
+    assert_eq!(lent, [Lent::default(), Lent::default()]);
     host.hold_jobs = false;
     assert_eq!(one.is_lent(&mut host, Op::Listxattr { handle }), ASKED);
 }

@@ -480,6 +480,7 @@ impl Shared {
                 op,
                 reply_slot,
                 payload,
+                directory,
             } => {
                 self.operations.fetch_add(1, Ordering::Relaxed);
                 let buffer = payload.and_then(|(slot, len)| Some((self.slots.buffer(slot)?, len)));
@@ -496,7 +497,7 @@ impl Shared {
                 let (caller, reply_slot) = (caller.as_ref(), reply_slot.as_ref());
                 let result = effect::perform(files, caller, &op, reply_slot, bytes);
                 files.writer = None;
-                JobResult::Op(result)
+                effect::job_result(files, result, directory)
             }
             Job::Resolve { reply_slot } => {
                 self.operations.fetch_add(1, Ordering::Relaxed);

@@ -183,6 +183,7 @@ impl Rig {
         };
         self.reply_slot.sequence += 1;
         let result = self.run(Job::Op {
+            directory: None,
             caller: Some(caller(uid)),
             op,
             reply_slot: Some(self.reply_slot.clone()),

@@ -187,20 +187,29 @@ impl Process {
         self.core.handle(time, Input::Finished { job, result });
     }
 
-    /// Lets some look-ups look when they begin: what they tell at their end may be old by then.
+    /// Lets some look-ups, and changes that look at their directory afterwards, take place when
+    /// they begin: what they tell at their end may be old by then.
     fn look_early(&mut self, job: JobId, work: &Job) {
-        let Job::Op { caller, op, .. } = work else {
+        let Job::Op {
+            caller,
+            op,
+            reply_slot,
+            directory,
+            ..
+        } = work
+        else {
             return;
         };
-        let looks = matches!(op, Op::Lookup { .. } | Op::Getattr { .. });
+        let looks = matches!(op, Op::Lookup { .. } | Op::Getattr { .. }) || directory.is_some();
         if !looks || self.keeper.is_some() || self.rng.one_in(2) {
             return;
         }
         let work = Job::Op {
             caller: caller.clone(),
             op: op.clone(),
-            reply_slot: None,
+            reply_slot: reply_slot.clone(),
             payload: None,
+            directory: *directory,
         };
         let result = carry_out(&mut self.files, &mut self.slots, work, DEVICE_NS);
         self.looked.insert(job, result);

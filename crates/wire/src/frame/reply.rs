@@ -1,8 +1,8 @@
 //! Encodes and decodes replies.
 
 use super::{
-    FLAG_LENT_ASKED, FLAG_LENT_FOUND, FLAG_REPLY, FLAG_SHARED, Fields, FrameError, Header, Reader,
-    Writer, begin, seal,
+    FLAG_LENT_ASKED, FLAG_LENT_DIRECTORY, FLAG_LENT_FOUND, FLAG_REPLY, FLAG_SHARED, Fields,
+    FrameError, Header, Reader, Writer, begin, seal,
 };
 use crate::message::{
     ADDRESS_MAX, ADDRESSES_MAX, Attr, BODY_MAX, EXTENTS_MAX, Entry, ExportId, Handle, HelloReply,
@@ -45,11 +45,15 @@ fn encode(op: u8, reply: &Reply, flags: u16, out: &mut Vec<u8>) {
         }
         Err(status) => status_code(*status),
     };
+    if let Some(attr) = &reply.lent.directory {
+        encode_attr(attr, out);
+    }
     let asked = [0, FLAG_LENT_ASKED][usize::from(reply.lent.asked)];
     let found = [0, FLAG_LENT_FOUND][usize::from(reply.lent.found)];
+    let directory = [0, FLAG_LENT_DIRECTORY][usize::from(reply.lent.directory.is_some())];
     let fields = Fields {
         op,
-        flags: flags | asked | found,
+        flags: flags | asked | found | directory,
         id: reply.id,
         seat: reply.seat,
         reply_slot_index: 0,
@@ -77,6 +81,10 @@ pub fn decode_reply(header: &Header, body: &[u8]) -> Result<Reply, FrameError> {
             Ok(decode_outcome(kind, &mut body)?)
         }
     };
+    let directory = match header.flag(FLAG_LENT_DIRECTORY) {
+        true => Some(Box::new(decode_attr(&mut body)?)),
+        false => None,
+    };
     body.end()?;
     if header.shared && !matches!(result, Ok(Outcome::Data { .. })) {
         return Err(FrameError::Flags(header.u16_at(6)));
@@ -96,6 +104,7 @@ pub fn decode_reply(header: &Header, body: &[u8]) -> Result<Reply, FrameError> {
         lent: Lent {
             asked: header.flag(FLAG_LENT_ASKED),
             found: header.flag(FLAG_LENT_FOUND),
+            directory,
         },
     })
 }

@@ -33,6 +33,7 @@ fn xattr(inode: u64) -> Op {
 pub(super) const BOTH: Lent = Lent {
     asked: true,
     found: true,
+    directory: None,
 };
 
 impl Rig {
@@ -134,7 +135,11 @@ fn what_is_not_lent_is_asked_for_each_time() {
     rig.asks(
         lookup("a"),
         Ok(Outcome::Attr(attr(file(8)))),
-        Lent { asked, found },
+        Lent {
+            asked,
+            found,
+            directory: None,
+        },
     );
     assert!(rig.needs_request(getattr(8)));
     // The name is known, and the attributes are not.
@@ -283,5 +288,48 @@ fn newer_answers_take_the_place_of_those_that_end_first() {
     assert!(rig.needs_request(lookup("a")));
     assert!(rig.needs_request(getattr(8)));
     assert!(rig.held(getattr(1000 + 65_535)).is_ok());
+    assert!(rig.needs_request(getattr(1)));
+}
+
+/// The reply to a change of names with the attributes that the directory has then.
+fn lends_directory(mtime_ns: i64) -> Lent {
+    let directory = Attr {
+        mtime_ns,
+        ..attr(file(1))
+    };
+    Lent {
+        directory: Some(Box::new(directory)),
+        ..Lent::default()
+    }
+}
+
+#[test]
+fn what_a_directory_is_after_an_own_change_is_answered() {
+    let mut rig = lent_rig();
+    let unlink = |name: &[u8]| Op::Unlink {
+        parent: file(1),
+        name: name.into(),
+    };
+    let mtime = |found: Result<Outcome, Errno>| match found {
+        Ok(Outcome::Attr(attr)) => attr.mtime_ns,
+        other => panic!("{other:?}"),
+    };
+    rig.asks(getattr(1), Ok(Outcome::Attr(attr(file(1)))), BOTH);
+    let removed = || Ok(Outcome::Removed(Some(file(8))));
+    rig.asks(unlink(b"a"), removed(), lends_directory(7));
+    assert_eq!(mtime(rig.held(getattr(1))), 7);
+    // Without it the attributes are asked for again.
+    rig.asks(unlink(b"b"), removed(), Lent::default());
+    assert!(rig.needs_request(getattr(1)));
+    // While another own change is under way it says nothing.
+    rig.call(unlink(b"c"));
+    let first = rig.next();
+    rig.call(unlink(b"d"));
+    let second = rig.next();
+    rig.reply_lending(&first, (1, lends_directory(8)), removed(), Bytes::new());
+    assert!(rig.needs_request(getattr(1)));
+    rig.reply_lending(&second, (1, lends_directory(9)), removed(), Bytes::new());
+    assert_eq!(mtime(rig.held(getattr(1))), 9);
+    rig.recall(1);
     assert!(rig.needs_request(getattr(1)));
 }

@@ -52,6 +52,7 @@ impl Rig {
         let lent = Lent {
             asked,
             found: false,
+            directory: None,
         };
         self.reply_lending(&sent, (1, lent), answer, Bytes::new());
         id
@@ -133,6 +134,7 @@ fn where_what_comes_is_of_no_use_the_core_waits_for_more_look_ups() {
                 let lent = Lent {
                     asked: true,
                     found: false,
+                    directory: None,
                 };
                 let other = Ok(listing(0..160, true, false));
                 rig.reply_lending(&sent, (1, lent), other, Bytes::new());
@@ -171,6 +173,7 @@ fn extended_attributes_that_programs_ask_for_come_along() {
     let lent = Lent {
         asked: true,
         found: false,
+        directory: None,
     };
     let more = Ok(listing(0..6, true, true));
     rig.reply_lending(&sent, (1, lent), more, Bytes::new());
@@ -209,6 +212,7 @@ fn a_caller_need_not_wait_for_what_comes_along() {
     let lent = Lent {
         asked: true,
         found: false,
+        directory: None,
     };
     rig.reply_lending(
         &sent,
@@ -307,6 +311,7 @@ fn what_comes_beside_a_change_of_the_directory_is_not_kept() {
     let lent = Lent {
         asked: true,
         found: false,
+        directory: None,
     };
     let entries = Ok(listing(0..6, true, true));
     rig.reply_lending(&ahead, (1, lent), entries, Bytes::new());

@@ -305,8 +305,23 @@ impl Loans {
         if !self.is_as_at(mark, handle) {
             return false;
         }
+        !self.is_contested(now, handle)
+    }
+
+    /// Whether clients have changed a file in turns of late.
+    pub(super) fn is_contested(&self, now: Time, handle: Handle) -> bool {
         let contest = self.contested.get(&handle);
-        contest.is_none_or(|contest| contest.until <= now)
+        contest.is_some_and(|contest| contest.until > now)
+    }
+
+    /// Whether one request alone changes the file, and none has done so since the time `mark` of
+    /// the loans' clock.
+    pub(super) fn is_only_change(&self, key: Key, mark: u64, handle: Handle) -> bool {
+        let changed = self.changed.get(&handle).copied().unwrap_or(0);
+        let own = self.changes.get(&key);
+        let own = own.map_or(0, |it| it.files.iter().filter(|it| **it == handle).count());
+        let all = self.changing.get(&handle).copied().unwrap_or(0);
+        mark >= self.forgotten.max(changed) && all as usize == own
     }
 
     /// A request begins to change the file.

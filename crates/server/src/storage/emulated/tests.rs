@@ -230,6 +230,7 @@ fn a_disk_with_a_queue_finishes_by_itself_and_an_fsync_waits_for_its_cache() {
     storage.submit(
         JobId(40),
         Job::Op {
+            directory: None,
             caller: None,
             op: Op::Fsync {
                 handle: file,

@@ -188,6 +188,7 @@ fn after_the_lease_nothing_begins_but_what_needs_no_seat() {
     rig.pool.submit(JobId(1), write);
     assert_eq!(parts_of(&rig.wait(1)[0]), [Err(Access::NotHeld)]);
     let plain = |op| Job::Op {
+        directory: None,
         caller: None,
         op,
         reply_slot: None,
@@ -340,6 +341,7 @@ fn no_name_changes_when_its_intent_took_too_long_to_persist() {
         rig.fence.opens_until(tidegate_sched::Time(u64::MAX));
         reply_slot.sequence += 1;
         let job = Job::Op {
+            directory: None,
             caller: None,
             op,
             reply_slot: Some(reply_slot.clone()),
@@ -416,6 +418,7 @@ fn operations_are_carried_out_by_the_forwarders_code() {
     rig.pool.submit(
         JobId(1),
         Job::Op {
+            directory: None,
             caller: None,
             op,
             reply_slot: None,
@@ -438,6 +441,7 @@ fn perform(
 ) {
     reply_slot.sequence += 1;
     let job = Job::Op {
+        directory: None,
         caller: None,
         op,
         reply_slot: Some(reply_slot.clone()),

@@ -57,7 +57,7 @@ impl DeadMount {
     pub(in crate::storage) fn look(&self, files: &PosixFiles, faults: &Faults, result: &JobResult) {
         let suspect = match result {
             JobResult::Io { parts, .. } => parts.iter().any(may_tell),
-            JobResult::Op(result) => may_tell(result),
+            JobResult::Op(result) | JobResult::Change { result, .. } => may_tell(result),
             JobResult::Done => false,
         };
         if !suspect || self.reason().is_some() {

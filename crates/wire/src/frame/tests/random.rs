@@ -560,6 +560,7 @@ impl Random {
             Ok(Outcome::Data { lens }) => lens.bytes() as u32,
             _ => 0,
         };
+        let directory = self.yes().then(|| Box::new(self.attr()));
         Reply {
             id: self.next(),
             seat: self.u16(),
@@ -571,6 +572,7 @@ impl Random {
             lent: Lent {
                 asked: self.yes(),
                 found: self.yes(),
+                directory,
             },
         }
     }

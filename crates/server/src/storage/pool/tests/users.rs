@@ -14,6 +14,7 @@ fn jobs_of_others_run_while_those_of_one_user_hang() {
     let mut rig = rig(scratch.path(), 2, 20_000, Faults::default());
     let handle = rig.create(b"data");
     let job = |uid, payload| Job::Op {
+        directory: None,
         caller: Some(Caller::alone(uid, uid)),
         op: Op::Getattr { handle },
         reply_slot: None,
@@ -40,6 +41,7 @@ fn jobs_of_others_run_while_those_of_one_user_hang() {
 /// A user's `getattr`, which waits for a buffer if it has one.
 fn job_of(uid: u32, handle: Handle, payload: Option<(SlotId, u32)>) -> Job {
     Job::Op {
+        directory: None,
         caller: Some(Caller::alone(uid, uid)),
         op: Op::Getattr { handle },
         reply_slot: None,
@@ -117,6 +119,7 @@ fn data_is_moved_while_all_other_jobs_hang() {
     let hanging = lock_buffer(&buffer);
     for number in 0..8 {
         let hangs = Job::Op {
+            directory: None,
             caller: None,
             op: Op::Getattr { handle },
             reply_slot: None,
@@ -142,6 +145,7 @@ fn a_job_is_done_though_data_comes_with_it_that_hangs() {
     let mut rig = rig(scratch.path(), 4, 64, Faults::default());
     let handle = rig.create(b"data");
     let look = || Job::Op {
+        directory: None,
         caller: None,
         op: Op::Getattr { handle },
         reply_slot: None,
