@@ -5,10 +5,12 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Bytes of a small file.
 const SMALL: usize = 100;
+/// When the files of a tree were changed last, since 1970.
+const OLD: Duration = Duration::from_secs(1_000_000_000);
 /// Files of one directory of a tree.
 const OF_DIRECTORY: usize = 50;
 
@@ -138,7 +140,10 @@ fn make_tree(tree: &Path, files: usize) -> io::Result<()> {
         if number % OF_DIRECTORY == 0 {
             fs::create_dir_all(&dir)?;
         }
-        fs::write(dir.join(format!("f{number}")), format!("file {number}\n"))?;
+        let mut file = File::create_new(dir.join(format!("f{number}")))?;
+        file.write_all(format!("file {number}\n").as_bytes())?;
+        // Git reads files that are as young as its list of them.
+        file.set_modified(SystemTime::UNIX_EPOCH + OLD)?;
     }
     Ok(())
 }
