@@ -302,7 +302,7 @@ impl Forwarder {
             return Lent::default();
         }
         self.loans.forget_ended(self.now);
-        let is_final = !matches!(result, Err(status) if !matches!(status, Status::Errno(_)));
+        let is_final = matches!(result, Ok(_) | Err(Status::Errno(_)));
         if let Some(attr) = pending.directory.take().filter(|_| is_final) {
             return Lent {
                 directory: self.lend_directory(pending, attr),
